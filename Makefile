@@ -1,0 +1,117 @@
+# quern: make, make check, make install.  Sources are found by wildcard, flags go by folder:
+# no edit is needed here to add a file.
+#   make BUILD=build-asan SANITIZE=address,undefined check      another build beside the first
+#   make WERROR=1 CC=clang                                       warnings are errors; another compiler
+
+VERSION := $(shell sed -n 's/^.define QRN_VERSION_STRING "\(.*\)"/\1/p' include/quern/version.h)
+SOVERSION := 0
+
+BUILD ?= build
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+DESTDIR ?=
+AR ?= ar
+PKG_CONFIG ?= pkg-config
+CFLAGS ?= -O2 -g
+OPT.backends ?= -O3
+
+TARGET := $(shell $(CC) -dumpmachine)
+DEPS := jansson libutf8proc
+DEPS_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEPS))
+DEPS_LIBS := $(shell $(PKG_CONFIG) --libs $(DEPS))
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wvla -Wstrict-prototypes \
+        -Wmissing-prototypes -Wwrite-strings -Wpointer-arith -Wno-missing-field-initializers
+# No contraction: an FMA happens where it is written, in every build.
+QRN_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -fPIC -fvisibility=hidden -ffp-contract=off \
+              -fno-math-errno -pthread $(WARN) $(DEPS_CFLAGS) -MMD -MP
+LIBS := $(DEPS_LIBS) -lm -pthread
+ifdef WERROR
+QRN_CFLAGS += -Werror
+endif
+ifdef SANITIZE
+QRN_CFLAGS += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
+LDFLAGS += -fsanitize=$(SANITIZE)
+endif
+
+# Instruction sets: a folder of src/backends/cpu, its flags, and the machines that have them.
+ISA_x86_64 := avx2 avx512 avx512vnni
+ISA_aarch64 := neon
+ISA := $(ISA_$(firstword $(subst -, ,$(TARGET))))
+FLAGS.avx2 := -mavx2 -mfma -mf16c
+FLAGS.avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+FLAGS.avx512vnni := $(FLAGS.avx512) -mavx512vnni
+FLAGS.neon :=
+
+LIB_DIRS := base core formats ops text model model/* backends backends/cpu backends/cpu/generic \
+            $(ISA:%=backends/cpu/%)
+LIB_SRCS := $(sort $(foreach d,$(LIB_DIRS),$(wildcard src/$(d)/*.c)))
+LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
+TOOL_OBJS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/*.c tools/*/*.c))
+SUPPORT_OBJS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
+TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
+FUZZERS := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard fuzz/fuzz_*.c))
+EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
+
+all: $(BUILD)/libquern.a $(BUILD)/libquern.so $(if $(TOOL_OBJS),$(BUILD)/quern) $(EXAMPLES)
+
+$(BUILD)/src/backends/%.o: QRN_CFLAGS += $(OPT.backends) -DQRN_ISA_$(firstword $(subst -, ,$(TARGET)))
+$(foreach i,$(ISA),$(eval $(BUILD)/src/backends/cpu/$(i)/%.o: QRN_CFLAGS += $(FLAGS.$(i))))
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(QRN_CFLAGS) $(CPPFLAGS) -c $< -o $@
+
+# The tests link the archive, so that they reach what the shared library hides.
+$(BUILD)/libquern.a: $(LIB_OBJS)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(BUILD)/libquern.so.$(VERSION): $(LIB_OBJS) src/quern.map
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libquern.so.$(SOVERSION) \
+	    -Wl,--version-script=src/quern.map -Wl,-z,defs -Wl,--as-needed -o $@ $(LIB_OBJS) $(LIBS)
+
+$(BUILD)/libquern.so: $(BUILD)/libquern.so.$(VERSION)
+	ln -sf libquern.so.$(VERSION) $(BUILD)/libquern.so.$(SOVERSION)
+	ln -sf libquern.so.$(SOVERSION) $@
+
+$(BUILD)/quern: $(TOOL_OBJS) $(BUILD)/libquern.a
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(BUILD)/examples/%: examples/%.c $(BUILD)/libquern.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(QRN_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(BUILD)/tests/%: tests/%.c $(SUPPORT_OBJS) $(BUILD)/libquern.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(QRN_CFLAGS) -Itests $(LDFLAGS) -o $@ $< $(SUPPORT_OBJS) $(BUILD)/libquern.a \
+	    -lcmocka $(if $(findstring pcre2,$(shell grep -l pcre2 $<)),-lpcre2-8) $(LIBS)
+$(SUPPORT_OBJS): QRN_CFLAGS += -Itests
+
+# Fuzz targets: with FUZZER=1 (clang) real ones, without it programs that replay files.
+$(BUILD)/fuzz/%: fuzz/%.c $(if $(FUZZER),,fuzz/replay.c) $(BUILD)/libquern.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(QRN_CFLAGS) $(if $(FUZZER),-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+tests: $(TESTS) $(FUZZERS)
+
+# T="ops/test_matmul model" runs a part; a word matches anywhere in the name.
+check: all tests
+	scripts/run_tests.sh $(BUILD) $(T)
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/include/quern $(DESTDIR)$(LIBDIR)/pkgconfig \
+	    $(DESTDIR)$(LIBDIR)/cmake/quern $(DESTDIR)$(PREFIX)/bin
+	install -m 644 include/quern/*.h $(DESTDIR)$(PREFIX)/include/quern
+	install -m 644 $(BUILD)/libquern.a $(DESTDIR)$(LIBDIR)
+	install -m 755 $(BUILD)/libquern.so.$(VERSION) $(DESTDIR)$(LIBDIR)
+	ln -sf libquern.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libquern.so.$(SOVERSION)
+	ln -sf libquern.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libquern.so
+	install -m 755 $(BUILD)/quern $(DESTDIR)$(PREFIX)/bin
+
+clean:
+	rm -rf $(BUILD)
+
+.PHONY: all tests check install clean
+.SECONDARY:
+.DELETE_ON_ERROR:
+-include $(shell test -d $(BUILD) && find $(BUILD) -name '*.d')

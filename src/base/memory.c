@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ * Allocation through the host's allocator, and sizes that cannot wrap around. */
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void *qrn_alloc(const struct qrn_allocator *a, size_t n_bytes)
+{
+    size_t n = n_bytes ? n_bytes : 1;
+    if (a && a->alloc) return a->alloc(a->user, n, QRN_ALIGNMENT);
+    if (n > SIZE_MAX - QRN_ALIGNMENT) return NULL;
+    n = (n + QRN_ALIGNMENT - 1) / QRN_ALIGNMENT * QRN_ALIGNMENT;
+    return aligned_alloc(QRN_ALIGNMENT, n);
+}
+
+void *qrn_alloc_zeroed(const struct qrn_allocator *a, size_t n_bytes)
+{
+    void *memory = qrn_alloc(a, n_bytes);
+    if (memory) memset(memory, 0, n_bytes);
+    return memory;
+}
+
+void qrn_free(const struct qrn_allocator *a, void *memory, size_t n_bytes)
+{
+    if (!memory) return;
+    if (a && a->alloc)
+        a->free(a->user, memory, n_bytes ? n_bytes : 1);
+    else
+        free(memory);
+}
+
+void *qrn_realloc(const struct qrn_allocator *a, void *old, size_t old_bytes, size_t n_bytes)
+{
+    void *memory = qrn_alloc(a, n_bytes);
+    if (!memory) return NULL;
+    if (old) memcpy(memory, old, old_bytes < n_bytes ? old_bytes : n_bytes);
+    qrn_free(a, old, old_bytes);
+    return memory;
+}
+
+char *qrn_strdup(const struct qrn_allocator *a, const char *text)
+{
+    const size_t n = strlen(text) + 1;
+    char *copy = qrn_alloc(a, n);
+    if (copy) memcpy(copy, text, n);
+    return copy;
+}
+
+void qrn_strfree(const struct qrn_allocator *a, char *text)
+{
+    if (text) qrn_free(a, text, strlen(text) + 1);
+}
+
+bool qrn_mul_size(size_t a, size_t b, size_t *out)
+{
+    if (b && a > SIZE_MAX / b) return false;
+    *out = a * b;
+    return true;
+}
+
+bool qrn_add_size(size_t a, size_t b, size_t *out)
+{
+    if (a > SIZE_MAX - b) return false;
+    *out = a + b;
+    return true;
+}
