@@ -45,15 +45,16 @@ enum qrn_status qrn_error_prefix(struct qrn_error *err, enum qrn_status status, 
                                  ...)
 {
     if (!err) return status;
-    char text[sizeof err->text];
+    char text[sizeof err->text]; /* the callee's sentence, cut at the end if need be */
+    memcpy(text, err->text, sizeof text);
     va_list ap;
     va_start(ap, format);
-    int n = vsnprintf(text, sizeof text, format, ap);
+    int n = vsnprintf(err->text, sizeof err->text, format, ap);
     va_end(ap);
     if (n < 0) n = 0;
-    if ((size_t)n < sizeof text)
-        (void)snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)sizeof err->text - 1, err->text);
-    memcpy(err->text, text, sizeof text);
+    for (const char *p = ": "; *p && (size_t)n < sizeof err->text - 1; p++) err->text[n++] = *p;
+    for (const char *p = text; *p && (size_t)n < sizeof err->text - 1; p++) err->text[n++] = *p;
+    err->text[(size_t)n < sizeof err->text ? (size_t)n : sizeof err->text - 1] = '\0';
     err->status = status;
     return status;
 }

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ * Devices, their memory, and recorded work.
+ *
+ * Thread contract: a device may be used from any thread; its work is done one call at a time.
+ * Buffers may be retained and released from any thread.  A pool may be used from any thread.  An
+ * encoder belongs to one thread at a time. */
+#ifndef QUERN_DEVICE_H
+#define QUERN_DEVICE_H
+
+#include <quern/host.h>
+#include <quern/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct qrn_device;
+struct qrn_buffer;
+struct qrn_pool;
+struct qrn_encoder;
+
+/* --- devices --- */
+
+/** All zero: the CPU, a thread for each core this process may use, malloc, no limits. */
+struct qrn_device_options {
+    const char *name;                      /* "cpu"; NULL: "cpu" */
+    int n_threads;                         /* 0: one for each core the process may run on */
+    const struct qrn_thread_pool *threads; /* copied; NULL: threads of our own */
+    struct qrn_host host;
+    const char *cpu_disable; /* comma-separated CPU features not to use: "avx512f,fma"; NULL: the
+                                environment variable QRN_CPU_DISABLE; "": none */
+    const char *kernels;     /* comma-separated op=kernel to prefer: "rms_norm=cpu.rms_norm.avx2";
+                                NULL: the environment variable QRN_KERNEL; "": none */
+};
+
+/**
+ * Opens a device.  Errors: QRN_ERR_ARGUMENT (unknown device, feature, op or kernel name; negative
+ * n_threads), QRN_ERR_UNSUPPORTED (a kernel that this machine cannot run), QRN_ERR_MEMORY,
+ * QRN_ERR_DEVICE (threads cannot be started).
+ */
+QRN_API enum qrn_status qrn_device_open(const struct qrn_device_options *options,
+                                        struct qrn_device **out, struct qrn_error *err);
+
+/** Everything made on the device must be gone.  NULL is allowed. */
+QRN_API void qrn_device_close(struct qrn_device *dev);
+
+QRN_API const char *qrn_device_name(const struct qrn_device *dev); /* "cpu" */
+QRN_API int qrn_device_n_threads(const struct qrn_device *dev);
+
+/** What decides the bits of a result on this device: "cpu avx512vnni".  Lives as long as dev. */
+QRN_API const char *qrn_device_bits(const struct qrn_device *dev);
+
+/* --- buffers --- */
+
+/** n_bytes of zeroed, 64-byte aligned device memory with one reference; n_bytes > 0.
+ * Errors: QRN_ERR_ARGUMENT, QRN_ERR_MEMORY. */
+QRN_API enum qrn_status qrn_buffer_create(struct qrn_device *dev, size_t n_bytes,
+                                          struct qrn_buffer **out, struct qrn_error *err);
+
+/** A part of parent as a buffer of its own, which keeps parent alive.  offset counts from the
+ * beginning of parent, also when that is a slice.  Errors: QRN_ERR_ARGUMENT, QRN_ERR_MEMORY. */
+QRN_API enum qrn_status qrn_buffer_slice(struct qrn_buffer *parent, size_t offset, size_t n_bytes,
+                                         struct qrn_buffer **out, struct qrn_error *err);
+QRN_API void qrn_buffer_retain(struct qrn_buffer *buffer);
+QRN_API void qrn_buffer_release(struct qrn_buffer *buffer); /* NULL is allowed */
+QRN_API void *qrn_buffer_data(const struct qrn_buffer *buffer);
+QRN_API size_t qrn_buffer_size(const struct qrn_buffer *buffer); /* a slice's own */
+
+/** A contiguous tensor at offset bytes into buffer, with the rest of the buffer as its extent.
+ * Errors: QRN_ERR_ARGUMENT, QRN_ERR_SHAPE (does not fit). */
+QRN_API enum qrn_status qrn_buffer_tensor(const struct qrn_buffer *buffer, size_t offset,
+                                          enum qrn_dtype dtype, int n_dims, const int64_t *shape,
+                                          struct qrn_tensor *out, struct qrn_error *err);
+
+/* --- pools --- */
+
+struct qrn_pool_stats {
+    size_t budget_bytes, in_use_bytes, free_bytes, peak_bytes; /* peak of in use + free */
+};
+
+/** Keeps released buffers for the next acquire of about the same size.  budget_bytes bounds what is
+ * in use and kept together; 0: none. */
+QRN_API enum qrn_status qrn_pool_create(struct qrn_device *dev, size_t budget_bytes,
+                                        struct qrn_pool **out, struct qrn_error *err);
+/** A zeroed buffer of exactly n_bytes; released with qrn_buffer_release, as often as retained, which
+ * returns the memory to the pool.  Errors: QRN_ERR_ARGUMENT, QRN_ERR_LIMIT, QRN_ERR_MEMORY. */
+QRN_API enum qrn_status qrn_pool_acquire(struct qrn_pool *pool, size_t n_bytes,
+                                         struct qrn_buffer **out, struct qrn_error *err);
+QRN_API void qrn_pool_trim(struct qrn_pool *pool); /* gives back what is not in use */
+QRN_API struct qrn_pool_stats qrn_pool_stats(struct qrn_pool *pool);
+/** Frees what is not in use; buffers still in use keep working and are freed on release. */
+QRN_API void qrn_pool_destroy(struct qrn_pool *pool);
+
+/* --- encoders --- */
+
+/** An empty recording.  Ops are added by the qrn_encode_<op> functions of ops.h: arguments are
+ * checked and copied at once, a kernel is chosen, and the first failure sticks until submit. */
+QRN_API enum qrn_status qrn_encoder_create(struct qrn_device *dev, struct qrn_encoder **out,
+                                           struct qrn_error *err);
+QRN_API void qrn_encoder_destroy(struct qrn_encoder *enc); /* NULL is allowed */
+QRN_API void qrn_encoder_reset(struct qrn_encoder *enc);   /* empty again, no failure */
+
+/**
+ * Runs what was recorded, as if each op were called in turn; may be called again (replay), after
+ * which tensors' memory may have changed, their shapes not.  Ops whose reads and writes do not
+ * touch may run side by side.  Returns the failure that recording left, else what the ops return.
+ */
+QRN_API enum qrn_status qrn_encoder_submit(struct qrn_encoder *enc, struct qrn_error *err);
+/** Waits until what was submitted is done (on the CPU submit has waited already). */
+QRN_API enum qrn_status qrn_encoder_wait(struct qrn_encoder *enc, struct qrn_error *err);
+QRN_API size_t qrn_encoder_n_ops(const struct qrn_encoder *enc);
+
+/* --- the registry --- */
+
+struct qrn_kernel_info {
+    const char *name; /* "cpu.rms_norm.avx2"; static */
+    char needs[96];   /* "avx2 fma"; "" for any machine */
+    bool usable;      /* on this device */
+};
+/** Names of ops, in a fixed order; NULL past the end.  Any thread. */
+QRN_API const char *qrn_op_name(size_t i_op);
+/** Kernel i of an op in the order of choice; false past the end. */
+QRN_API bool qrn_kernel_info(const struct qrn_device *dev, size_t i_op, size_t i_kernel,
+                             struct qrn_kernel_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

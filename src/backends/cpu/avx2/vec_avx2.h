@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ * Vector vocabulary of the AVX2 kernels.  static inline: a copy built with these flags must never be
+ * the one that the linker keeps for others. */
+#ifndef QUERN_VEC_AVX2_H
+#define QUERN_VEC_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+/* The first n (0 .. 8) lanes, for maskload and maskstore. */
+static inline __m256i first_lanes(int64_t n)
+{
+    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n > 8 ? 8 : n)), index);
+}
+
+/* e^x, error below 2 units in the last place; the same bits in every lane, also when masked.
+ * Flushes below 2^-126; +inf above 88.72; NaN stays. */
+static inline __m256 exp_ps(__m256 x)
+{
+    const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)),
+                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x);
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
+    __m256 p = _mm256_set1_ps(1.9875691500e-4f); /* Cephes, expf */
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
+    p = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
+    /* 2^n in two factors: 2^128 is no float. */
+    const __m256i i = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(i, 1);
+    const __m256i bias = _mm256_set1_epi32(127);
+    const __m256i a = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
+    const __m256i b = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(i, half), bias), 23);
+    p = _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(a)), _mm256_castsi256_ps(b));
+    const __m256 low = _mm256_cmp_ps(x, _mm256_set1_ps(-87.3365448f), _CMP_LT_OQ);
+    const __m256 high = _mm256_cmp_ps(x, _mm256_set1_ps(88.7228394f), _CMP_GT_OQ);
+    const __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    p = _mm256_blendv_ps(p, _mm256_setzero_ps(), low);
+    p = _mm256_blendv_ps(p, _mm256_set1_ps(__builtin_inff()), high);
+    return _mm256_blendv_ps(p, x, nan);
+}
+
+/* 1 / (1 + e^-x) */
+static inline __m256 sigmoid_ps(__m256 x)
+{
+    const __m256 one = _mm256_set1_ps(1.0f);
+    return _mm256_div_ps(one, _mm256_add_ps(one, exp_ps(_mm256_sub_ps(_mm256_setzero_ps(), x))));
+}
+
+/* x / (1 + e^-x) */
+static inline __m256 silu_ps(__m256 x)
+{
+    const __m256 one = _mm256_set1_ps(1.0f);
+    return _mm256_div_ps(x, _mm256_add_ps(one, exp_ps(_mm256_sub_ps(_mm256_setzero_ps(), x))));
+}
+
+/* Sums of lanes in one fixed order (a tree). */
+static inline float sum_lanes_ps(__m256 v)
+{
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+
+static inline double sum_lanes_pd(__m256d v)
+{
+    const __m128d b = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT
+ * The CPU as a device: features, lanes, one wake-up for a whole recording. */
+#include "backends/cpu/cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/float_mode.h"
+#include "base/memory.h"
+#include "core/device_impl.h"
+
+#if defined(QRN_ISA_x86_64)
+#define QRN_KERNELS_X86(op, variant) QRN_KERNEL(op, variant)
+#else
+#define QRN_KERNELS_X86(op, variant)
+#endif
+#if defined(QRN_ISA_aarch64)
+#define QRN_KERNELS_ARM(op, variant) QRN_KERNEL(op, variant)
+#else
+#define QRN_KERNELS_ARM(op, variant)
+#endif
+
+#define QRN_KERNEL(op, variant) extern const struct qrn_kernel qrn_cpu_##op##_##variant;
+#include "backends/cpu/kernels.inc"
+#undef QRN_KERNEL
+
+static const struct qrn_kernel *const kernels[] = {
+#define QRN_KERNEL(op, variant) &qrn_cpu_##op##_##variant,
+#include "backends/cpu/kernels.inc"
+#undef QRN_KERNEL
+    NULL,
+};
+
+struct cpu {
+    struct qrn_thread_pool threads;
+    bool owns_threads;
+    struct qrn_barrier barrier;
+    void *scratch;
+    size_t scratch_bytes;
+};
+
+static void name_bits(struct qrn_device *dev)
+{
+    const uint64_t f = dev->features;
+    const char *isa = "generic";
+    if (f & QRN_CPU_NEON) isa = "neon";
+    if ((f & QRN_CPU_AVX2) && (f & QRN_CPU_FMA) && (f & QRN_CPU_F16C)) isa = "avx2";
+    if (f & QRN_CPU_AVX512) isa = "avx512";
+    if (f & QRN_CPU_AVX512_VNNI) isa = "avx512vnni";
+    (void)snprintf(dev->bits, sizeof dev->bits, "cpu %s", isa);
+}
+
+static enum qrn_status cpu_open(struct qrn_device *dev, const struct qrn_device_options *o,
+                                struct qrn_error *err)
+{
+    const struct qrn_allocator *a = &dev->host.allocator;
+    if (o->n_threads < 0)
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "n_threads is %d, wants 0 or more", o->n_threads);
+    dev->features = qrn_cpu_features();
+    QRN_TRY(qrn_cpu_disable(&dev->features, o->cpu_disable, err));
+    name_bits(dev);
+    struct cpu *cpu = qrn_alloc_zeroed(a, sizeof *cpu);
+    if (!cpu) return qrn_fail_memory(err, sizeof *cpu, "a device");
+    enum qrn_status status = qrn_barrier_init(&cpu->barrier, err);
+    if (status != QRN_OK) {
+        qrn_free(a, cpu, sizeof *cpu);
+        return status;
+    }
+    if (o->threads) {
+        cpu->threads = *o->threads;
+        const bool fewer = o->n_threads && o->n_threads < cpu->threads.n_threads;
+        dev->n_threads = fewer ? o->n_threads : cpu->threads.n_threads;
+    } else {
+        dev->n_threads = o->n_threads ? o->n_threads : qrn_n_cores();
+        status = qrn_threads_create(dev->n_threads, a, &cpu->threads, err);
+        cpu->owns_threads = true;
+    }
+    if (status != QRN_OK) {
+        qrn_barrier_destroy(&cpu->barrier);
+        qrn_free(a, cpu, sizeof *cpu);
+        return status;
+    }
+    dev->impl = cpu;
+    return QRN_OK;
+}
+
+static void cpu_close(struct qrn_device *dev)
+{
+    struct cpu *cpu = dev->impl;
+    const struct qrn_allocator *a = &dev->host.allocator;
+    if (cpu->owns_threads) qrn_threads_destroy(&cpu->threads, a);
+    qrn_barrier_destroy(&cpu->barrier);
+    qrn_free(a, cpu->scratch, cpu->scratch_bytes);
+    qrn_free(a, cpu, sizeof *cpu);
+}
+
+struct work {
+    struct cpu *cpu;
+    const struct qrn_step *steps;
+    size_t n_steps;
+    int n_lanes;
+    enum qrn_status status; /* written by lane 0 before a wait, read by all after it */
+    struct qrn_error *err;
+};
+
+/* Numbers inside tensors are looked at just before the op that uses them: an earlier op of the same
+ * recording may have written them. */
+static bool data_is_good(struct work *w, const struct qrn_step *step, const struct qrn_cpu_lane *lane)
+{
+    if (!step->op->check_data) return true;
+    if (lane->i == 0) w->status = step->op->check_data(step->args, w->err);
+    qrn_cpu_lane_wait(lane);
+    return w->status == QRN_OK;
+}
+
+static void run_lane(void *arg, int i)
+{
+    struct work *w = arg;
+    struct qrn_cpu_lane lane = {
+        .i = i, .n = w->n_lanes, .scratch = w->cpu->scratch, .barrier = &w->cpu->barrier};
+    const uint64_t mode = qrn_float_mode_enter();
+    for (size_t s = 0; s < w->n_steps; s++) {
+        if (s && (w->steps[s].wait_before || w->steps[s].op->check_data)) qrn_cpu_lane_wait(&lane);
+        if (!data_is_good(w, &w->steps[s], &lane)) break;
+        w->steps[s].kernel->run(&lane, w->steps[s].args);
+    }
+    qrn_float_mode_leave(mode);
+}
+
+static enum qrn_status cpu_execute(struct qrn_device *dev, const struct qrn_step *steps,
+                                   size_t n_steps, size_t scratch_bytes, struct qrn_error *err)
+{
+    struct cpu *cpu = dev->impl;
+    const struct qrn_allocator *a = &dev->host.allocator;
+    if (scratch_bytes > cpu->scratch_bytes) {
+        void *scratch = qrn_alloc(a, scratch_bytes);
+        if (!scratch) return qrn_fail_memory(err, scratch_bytes, "scratch");
+        qrn_free(a, cpu->scratch, cpu->scratch_bytes);
+        cpu->scratch = scratch;
+        cpu->scratch_bytes = scratch_bytes;
+    }
+    struct work work = {.cpu = cpu, .steps = steps, .n_steps = n_steps, .n_lanes = dev->n_threads,
+                        .status = QRN_OK, .err = err};
+    cpu->threads.run(cpu->threads.user, dev->n_threads, run_lane, &work);
+    return work.status;
+}
+
+static void *cpu_alloc(struct qrn_device *dev, size_t n_bytes)
+{
+    return qrn_alloc_zeroed(&dev->host.allocator, n_bytes);
+}
+
+static void cpu_free(struct qrn_device *dev, void *memory, size_t n_bytes)
+{
+    qrn_free(&dev->host.allocator, memory, n_bytes);
+}
+
+static void cpu_zero(struct qrn_device *dev, void *memory, size_t n_bytes)
+{
+    (void)dev;
+    memset(memory, 0, n_bytes);
+}
+
+const struct qrn_backend qrn_backend_cpu = {
+    .name = "cpu",
+    .kernels = kernels,
+    .open = cpu_open,
+    .close = cpu_close,
+    .execute = cpu_execute,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .zero = cpu_zero,
+    .feature_name = qrn_cpu_feature_name,
+};

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ * What this processor and operating system offer, found once. */
+#ifndef QUERN_BASE_CPU_FEATURES_H
+#define QUERN_BASE_CPU_FEATURES_H
+
+#include <quern/status.h>
+
+/* X(NAME, "text").  The order is that of age: disabling one also disables what stands after it and
+ * needs it (see cpu_features.c). */
+#define QRN_CPU_FEATURE_LIST(X)      \
+    X(AVX2, "avx2")                  \
+    X(FMA, "fma")                    \
+    X(F16C, "f16c")                  \
+    X(AVX_VNNI, "avx_vnni")          \
+    X(AVX512, "avx512f")             \
+    X(AVX512_VNNI, "avx512_vnni")    \
+    X(AVX512_BF16, "avx512_bf16")    \
+    X(AMX_INT8, "amx_int8")          \
+    X(AMX_BF16, "amx_bf16")          \
+    X(NEON, "neon")                  \
+    X(DOTPROD, "dotprod")            \
+    X(I8MM, "i8mm")
+
+enum qrn_cpu_feature_bit {
+#define X(name, text) QRN_CPU_BIT_##name,
+    QRN_CPU_FEATURE_LIST(X)
+#undef X
+    QRN_CPU_BIT_COUNT
+};
+enum qrn_cpu_feature {
+#define X(name, text) QRN_CPU_##name = 1 << QRN_CPU_BIT_##name,
+    QRN_CPU_FEATURE_LIST(X)
+#undef X
+};
+/* AVX512 stands for F, BW, VL, DQ and CD together. */
+
+uint64_t qrn_cpu_features(void);
+const char *qrn_cpu_feature_name(int bit); /* NULL past the last */
+
+/* Takes the comma-separated names, and all that needs them, out of *features.
+ * Errors: QRN_ERR_ARGUMENT on an unknown name. */
+enum qrn_status qrn_cpu_disable(uint64_t *features, const char *names, struct qrn_error *err);
+
+#endif

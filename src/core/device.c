@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ * Opening devices; direct calls. */
+#include "core/device_impl.h"
+
+#include <string.h>
+#include "base/env.h"
+#include "base/memory.h"
+
+#define QRN_BACKEND(name) extern const struct qrn_backend qrn_backend_##name;
+#include "backends/backends.inc"
+#undef QRN_BACKEND
+
+static const struct qrn_backend *const backends[] = {
+#define QRN_BACKEND(name) &qrn_backend_##name,
+#include "backends/backends.inc"
+#undef QRN_BACKEND
+};
+
+static const struct qrn_kernel *kernel_named(const struct qrn_backend *backend, const char *name,
+                                             size_t n)
+{
+    for (const struct qrn_kernel *const *k = backend->kernels; *k; k++)
+        if (strlen((*k)->name) == n && strncmp((*k)->name, name, n) == 0) return *k;
+    return NULL;
+}
+
+/* "op=kernel,op=kernel": each kernel must exist, be of that op, and run here. */
+static enum qrn_status prefer(struct qrn_device *dev, const char *list, struct qrn_error *err)
+{
+    while (*list) {
+        const size_t n = strcspn(list, ","), n_op = strcspn(list, "=,");
+        if (n_op == n)
+            return qrn_fail(err, QRN_ERR_ARGUMENT, "\"%.*s\" is not op=kernel", (int)n, list);
+        const struct qrn_kernel *k = kernel_named(dev->backend, list + n_op + 1, n - n_op - 1);
+        if (!k || strlen(qrn_op(k->op)->name) != n_op || strncmp(qrn_op(k->op)->name, list, n_op) != 0)
+            return qrn_fail(err, QRN_ERR_ARGUMENT, "\"%.*s\" names no kernel of that op", (int)n, list);
+        if (k->needs & ~dev->features)
+            return qrn_fail(err, QRN_ERR_UNSUPPORTED, "%s cannot run on this machine", k->name);
+        dev->preferred[k->op] = k;
+        list += n + (list[n] == ',');
+    }
+    return QRN_OK;
+}
+
+enum qrn_status qrn_device_open(const struct qrn_device_options *options, struct qrn_device **out,
+                                struct qrn_error *err)
+{
+    const struct qrn_device_options defaults = {0}, *o = options ? options : &defaults;
+    const struct qrn_env env = qrn_env_read();
+    const char *name = o->name ? o->name : "cpu";
+    const struct qrn_backend *backend = NULL;
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (strcmp(backends[i]->name, name) == 0) backend = backends[i];
+    if (!backend) return qrn_fail(err, QRN_ERR_ARGUMENT, "there is no device \"%s\"", name);
+    struct qrn_device *dev = qrn_alloc_zeroed(&o->host.allocator, sizeof *dev);
+    if (!dev) return qrn_fail_memory(err, sizeof *dev, "a device");
+    dev->backend = backend;
+    dev->host = o->host;
+    if (pthread_mutex_init(&dev->lock, NULL) != 0) {
+        qrn_free(&o->host.allocator, dev, sizeof *dev);
+        return qrn_fail(err, QRN_ERR_DEVICE, "cannot make a mutex");
+    }
+    struct qrn_device_options effective = *o;
+    if (!o->cpu_disable) effective.cpu_disable = env.cpu_disable;
+    enum qrn_status status = backend->open(dev, &effective, err);
+    if (status == QRN_OK) {
+        status = prefer(dev, o->kernels ? o->kernels : env.kernels, err);
+        if (status != QRN_OK) backend->close(dev);
+    }
+    if (status != QRN_OK) {
+        pthread_mutex_destroy(&dev->lock);
+        qrn_free(&o->host.allocator, dev, sizeof *dev);
+        return status;
+    }
+    *out = dev;
+    return QRN_OK;
+}
+
+void qrn_device_close(struct qrn_device *dev)
+{
+    if (!dev) return;
+    dev->backend->close(dev);
+    pthread_mutex_destroy(&dev->lock);
+    const struct qrn_allocator a = dev->host.allocator;
+    qrn_free(&a, dev, sizeof *dev);
+}
+
+const char *qrn_device_name(const struct qrn_device *dev)
+{
+    return dev->backend->name;
+}
+
+int qrn_device_n_threads(const struct qrn_device *dev)
+{
+    return dev->n_threads;
+}
+
+const char *qrn_device_bits(const struct qrn_device *dev)
+{
+    return dev->bits;
+}
+
+enum qrn_status qrn_kernel_run(struct qrn_device *dev, const struct qrn_kernel *kernel,
+                               const void *args, struct qrn_error *err)
+{
+    const struct qrn_step step = {.op = qrn_op(kernel->op), .kernel = kernel, .args = args};
+    const size_t scratch = kernel->scratch_bytes ? kernel->scratch_bytes(args, dev->n_threads) : 0;
+    pthread_mutex_lock(&dev->lock);
+    const enum qrn_status status = dev->backend->execute(dev, &step, 1, scratch, err);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
+}
+
+enum qrn_status qrn_op_call(struct qrn_device *dev, enum qrn_op_id id, const void *args,
+                            struct qrn_error *err)
+{
+    const struct qrn_op *op = qrn_op(id);
+    const struct qrn_kernel *kernel;
+    QRN_TRY(qrn_op_check(op, args, err));
+    QRN_TRY(qrn_kernel_choose(dev, id, args, &kernel, err));
+    return qrn_kernel_run(dev, kernel, args, err);
+}

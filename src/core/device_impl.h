@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ * Inside a device: what core keeps, and what a backend must offer. */
+#ifndef QUERN_CORE_DEVICE_IMPL_H
+#define QUERN_CORE_DEVICE_IMPL_H
+
+#include <pthread.h>
+#include <quern/device.h>
+#include "core/kernel.h"
+
+/* One recorded or direct call. */
+struct qrn_step {
+    const struct qrn_op *op;
+    const struct qrn_kernel *kernel;
+    const void *args;
+    bool wait_before; /* something it touches is touched by a step since the last wait */
+};
+
+struct qrn_backend {
+    const char *name;
+    const struct qrn_kernel *const *kernels; /* NULL at the end; best first within an op */
+    enum qrn_status (*open)(struct qrn_device *dev, const struct qrn_device_options *options,
+                            struct qrn_error *err);
+    void (*close)(struct qrn_device *dev);
+    /* Runs the steps in order; scratch_bytes is the largest that a step asks for. */
+    enum qrn_status (*execute)(struct qrn_device *dev, const struct qrn_step *steps, size_t n_steps,
+                               size_t scratch_bytes, struct qrn_error *err);
+    void *(*alloc)(struct qrn_device *dev, size_t n_bytes); /* zeroed; NULL when there is none */
+    void (*free)(struct qrn_device *dev, void *memory, size_t n_bytes);
+    void (*zero)(struct qrn_device *dev, void *memory, size_t n_bytes);
+    const char *(*feature_name)(int bit); /* NULL past the last */
+};
+
+struct qrn_device {
+    const struct qrn_backend *backend;
+    struct qrn_host host;
+    uint64_t features;
+    int n_threads;
+    char bits[64];
+    const struct qrn_kernel *preferred[QRN_OP_COUNT]; /* from the options; NULL: as listed */
+    pthread_mutex_t lock;                             /* one execute at a time */
+    void *impl;                                       /* the backend's */
+};
+
+/* Kernel i of op that this device's machine can run, in the order of choice; NULL past the end. */
+const struct qrn_kernel *qrn_kernel_at(const struct qrn_device *dev, enum qrn_op_id op, size_t i);
+
+/* The one that runs args.  Errors: QRN_ERR_UNSUPPORTED. */
+enum qrn_status qrn_kernel_choose(const struct qrn_device *dev, enum qrn_op_id op, const void *args,
+                                  const struct qrn_kernel **out, struct qrn_error *err);
+
+/* Runs one kernel that supports args, which have passed the checks: for tests and benches. */
+enum qrn_status qrn_kernel_run(struct qrn_device *dev, const struct qrn_kernel *kernel,
+                               const void *args, struct qrn_error *err);
+
+/* What the typed functions of ops.h are: check, choose, run; or check, choose, record. */
+enum qrn_status qrn_op_call(struct qrn_device *dev, enum qrn_op_id op, const void *args,
+                            struct qrn_error *err);
+void qrn_op_record(struct qrn_encoder *enc, enum qrn_op_id op, const void *args);
+
+#endif

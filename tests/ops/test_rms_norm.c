@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT
+ * rms_norm: every kernel against the reference, in place, fused, and every documented error. */
+#include <math.h>
+#include <string.h>
+
+#include "support/op_test.h"
+
+static const struct {
+    int64_t n0, n1, d;
+    bool weight, residual, gate;
+    const char *why;
+} cases[] = {
+    {1, 1, 1, false, false, false, "smallest"},
+    {1, 1, 256, true, false, false, "decode"},
+    {3, 4, 128, true, false, true, "per head, gated"},
+    {7, 1, 5120, true, true, false, "fused residual"},
+    {2, 3, 17, true, true, true, "no vector width divides 17"},
+    {5, 1, 33, false, false, true, "gate alone"},
+    {0, 2, 8, true, false, false, "no rows"},
+};
+
+static struct qrn_rms_norm_args make(struct mem *m, struct rng *r, size_t i)
+{
+    const int64_t shape[] = {cases[i].n0, cases[i].n1, cases[i].d};
+    struct qrn_rms_norm_args a = {.x = mem_filled(m, r, 2.0, 3, shape), .eps = 1e-6f};
+    if (cases[i].weight) a.weight = mem_filled(m, r, 1.0, 1, &cases[i].d);
+    if (cases[i].residual) a.residual = mem_filled(m, r, 1.0, 3, shape);
+    if (cases[i].gate) a.gate = mem_filled(m, r, 3.0, 3, shape);
+    if (cases[i].residual) a.sum = mem_tensor(m, QRN_F32, 3, shape);
+    a.out = mem_tensor(m, QRN_F32, 3, shape);
+    return a;
+}
+
+static void test_reference(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open(&d, 2);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mem m = {0};
+        struct rng r = {i};
+        struct qrn_rms_norm_args a = make(&m, &r, i);
+        for (size_t j = 0; j < d.n; j++)
+            op_test_against_reference(d.dev[j], QRN_OP_rms_norm, &a, 2e-6, cases[i].why);
+        op_test_same_bits(QRN_OP_rms_norm, &a, cases[i].why);
+        a.out = a.x;
+        if (cases[i].residual) a.sum = a.residual;
+        for (size_t j = 0; j < d.n; j++)
+            op_test_against_reference(d.dev[j], QRN_OP_rms_norm, &a, 2e-6, "in place");
+        mem_free_all(&m);
+    }
+    devices_close(&d);
+}
+
+static void test_strided(void **state)
+{
+    (void)state;
+    struct devices d;
+    struct mem m = {0};
+    struct rng r = {99};
+    devices_open(&d, 1);
+    /* the first 20 of rows of 50, as in a fused projection */
+    struct qrn_tensor wide = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 50});
+    struct qrn_tensor out = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 50});
+    const struct qrn_rms_norm_args a = {
+        .x = qrn_tensor_slice(wide, 1, 0, 20), .out = qrn_tensor_slice(out, 1, 30, 20), .eps = 1e-5f};
+    for (size_t j = 0; j < d.n; j++)
+        op_test_against_reference(d.dev[j], QRN_OP_rms_norm, &a, 2e-6, "strided rows");
+    devices_close(&d);
+    mem_free_all(&m);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    struct mem m = {0};
+    struct rng r = {5};
+    struct qrn_device *dev;
+    assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
+    const struct qrn_rms_norm_args good = make(&m, &r, 4);
+    struct qrn_rms_norm_args a = good;
+    a.x = (struct qrn_tensor){0};
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_ARGUMENT, "rms_norm: x is missing");
+    a = good;
+    a.out.shape[2] = 16;
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_SHAPE, "out.shape[2] is 16, wants 17 (that of x)");
+    a = good;
+    a.weight.shape[0] = 16;
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_SHAPE, "weight.shape[0] is 16, wants 17");
+    a = good;
+    a.gate.dtype = QRN_F16;
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_DTYPE, "gate is f16, wants f32");
+    a = good;
+    a.eps = -1.0f;
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_ARGUMENT, "eps is -1, wants 0 or more");
+    a = good;
+    a.x.n_bytes -= 1;
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_SHAPE, "x needs 408 bytes, has 407");
+    a = good;
+    a.out = a.weight;
+    a.out.n_dims = 3;
+    a.out.shape[0] = a.out.shape[1] = 1;
+    a.out.shape[2] = 17;
+    a.out.stride[2] = 1;
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_ARGUMENT, "out overlaps weight");
+    a = good;
+    a.out = a.x;
+    a.out.data = (float *)a.out.data + 1;
+    a.x.n_bytes = a.out.n_bytes = 4096;
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_ARGUMENT, "out overlaps x");
+    qrn_device_close(dev);
+    mem_free_all(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_strided),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
