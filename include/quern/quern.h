@@ -6,6 +6,7 @@
 #include <quern/device.h>
 #include <quern/dtype.h>
 #include <quern/host.h>
+#include <quern/model.h>
 #include <quern/ops.h>
 #include <quern/status.h>
 #include <quern/tensor.h>
