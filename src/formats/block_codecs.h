@@ -47,6 +47,35 @@
 QRN_DECODE_LIST(X)
 #undef X
 
+/* X(NAME, name): qrn_encode_name() encodes QRN_NAME. */
+#define QRN_ENCODE_LIST(X) \
+    X(F32, f32)            \
+    X(F16, f16)            \
+    X(BF16, bf16)          \
+    X(Q4_0, q4_0)          \
+    X(Q4_1, q4_1)          \
+    X(Q5_0, q5_0)          \
+    X(Q5_1, q5_1)          \
+    X(Q8_0, q8_0)          \
+    X(Q2_K, q2_k)          \
+    X(Q3_K, q3_k)          \
+    X(Q4_K, q4_k)          \
+    X(Q5_K, q5_k)          \
+    X(Q6_K, q6_k)          \
+    X(Q8_K, q8_k)          \
+    X(TQ1_0, tq1_0)        \
+    X(TQ2_0, tq2_0)        \
+    X(Q1_0, q1_0)          \
+    X(Q2_0, q2_0)          \
+    X(IQ4_NL, iq4_nl)      \
+    X(IQ4_XS, iq4_xs)      \
+    X(MXFP4, mxfp4)        \
+    X(NVFP4, nvfp4)
+
+#define X(NAME, name) void qrn_encode_##name(const float *restrict src, void *dst, size_t n);
+QRN_ENCODE_LIST(X)
+#undef X
+
 /* Fields are little-endian and unaligned. */
 static inline uint16_t qrn_block_u16(const uint8_t *p)
 {
@@ -94,6 +123,41 @@ static inline unsigned qrn_block_k_scale(const uint8_t *q, int j)
 static inline unsigned qrn_block_k_min(const uint8_t *q, int j)
 {
     return j < 4 ? q[j + 4] & 63u : (unsigned)(q[j + 4] >> 4) | (unsigned)(q[j] >> 6) << 4;
+}
+
+static inline void qrn_block_put_u16(uint8_t *p, uint16_t x)
+{
+    p[0] = (uint8_t)x;
+    p[1] = (uint8_t)(x >> 8);
+}
+
+static inline void qrn_block_put_u32(uint8_t *p, uint32_t x)
+{
+    qrn_block_put_u16(p, (uint16_t)x);
+    qrn_block_put_u16(p + 2, (uint16_t)(x >> 16));
+}
+
+static inline void qrn_block_put_half(uint8_t *p, float x)
+{
+    qrn_block_put_u16(p, qrn_float_to_f16(x));
+}
+
+static inline int qrn_block_clamp(int x, int least, int most)
+{
+    return x < least ? least : x > most ? most : x;
+}
+
+/* Round to nearest even by the rounding of one addition, for |x| < 2^22.  Other values, NaN too,
+ * give some integer in -2^22..2^22 - 1. */
+static inline int qrn_block_nearest(float x)
+{
+    return (int)(qrn_float_bits(x + 0x1.8p23f) & 0x7fffffu) - 0x400000;
+}
+
+/* Toward zero; 0 where an int cannot hold it. */
+static inline int qrn_block_truncate(float x)
+{
+    return x > -0x1p31f && x < 0x1p31f ? (int)x : 0;
 }
 
 #endif

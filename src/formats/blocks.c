@@ -13,6 +13,17 @@ qrn_decode_fn qrn_decoder(enum qrn_dtype dtype)
     return (unsigned)dtype < QRN_DTYPE_COUNT ? decoders[dtype] : NULL;
 }
 
+static const qrn_encode_fn encoders[QRN_DTYPE_COUNT] = {
+#define X(NAME, name) [QRN_##NAME] = qrn_encode_##name,
+    QRN_ENCODE_LIST(X)
+#undef X
+};
+
+qrn_encode_fn qrn_encoder(enum qrn_dtype dtype)
+{
+    return (unsigned)dtype < QRN_DTYPE_COUNT ? encoders[dtype] : NULL;
+}
+
 bool qrn_row_bytes(enum qrn_dtype dtype, int64_t n, size_t *out)
 {
     const struct qrn_dtype_info *info = qrn_dtype_info(dtype);
