@@ -3,6 +3,7 @@
 #ifndef QUERN_FORMATS_GGUF_H
 #define QUERN_FORMATS_GGUF_H
 
+#include <quern/span.h>
 #include "formats/archive.h"
 #include "formats/file.h"
 
@@ -10,12 +11,6 @@ enum qrn_gguf_type {
     QRN_GGUF_U8, QRN_GGUF_I8, QRN_GGUF_U16, QRN_GGUF_I16, QRN_GGUF_U32, QRN_GGUF_I32, QRN_GGUF_F32,
     QRN_GGUF_BOOL, QRN_GGUF_STRING, QRN_GGUF_ARRAY, QRN_GGUF_U64, QRN_GGUF_I64, QRN_GGUF_F64,
     QRN_GGUF_TYPE_COUNT
-};
-
-/* A string inside the file: not NUL-terminated, may hold any bytes. */
-struct qrn_span {
-    const char *bytes;
-    size_t n_bytes;
 };
 
 /* One metadata value.  Scalars are widened; arrays keep their bytes in the file. */
