@@ -30,7 +30,7 @@ bool qrn_row_bytes(enum qrn_dtype dtype, int64_t n, size_t *out)
     if (!info || n < 0 || n % info->block_elements != 0) return false;
     const uint64_t n_blocks = (uint64_t)(n / info->block_elements);
     const size_t block_bytes = (size_t)info->block_bytes;
-    if (n_blocks > SIZE_MAX / block_bytes) return false;
+    if (n_blocks > PTRDIFF_MAX / block_bytes) return false;
     *out = (size_t)n_blocks * block_bytes;
     return true;
 }
