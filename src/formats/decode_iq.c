@@ -4,12 +4,18 @@
 #include "formats/block_codecs.h"
 #include "formats/block_tables.h"
 
-/* Eight values: scale * level, negated where the sign bit is set. */
+/* Negated where bit j of signs is set, without a branch: signs are random. */
+static float with_sign(float x, unsigned signs, int j)
+{
+    return qrn_bits_float(qrn_float_bits(x) ^ (signs >> j & 1u) << 31);
+}
+
+/* Eight values: scale * level. */
 static void put_iq2(uint16_t point, float scale, unsigned signs, float *restrict dst)
 {
     for (int j = 0; j < 8; j++) {
         const float x = scale * (float)qrn_iq2_levels[point >> 2 * j & 3];
-        dst[j] = signs >> j & 1 ? -x : x;
+        dst[j] = with_sign(x, signs, j);
     }
 }
 
@@ -20,7 +26,7 @@ static void put_iq3(const int8_t *levels, uint16_t first, uint16_t second, float
     const uint32_t points = first | (uint32_t)second << 16;
     for (int j = 0; j < 8; j++) {
         const float x = scale * (float)levels[points >> 4 * j & 7];
-        dst[j] = signs >> j & 1 ? -x : x;
+        dst[j] = with_sign(x, signs, j);
     }
 }
 

@@ -78,8 +78,9 @@ void qrn_decode_q8_1(const void *src, float *restrict dst, size_t n)
 void qrn_decode_q1_0(const void *src, float *restrict dst, size_t n)
 {
     for (const uint8_t *b = src; n >= 128; n -= 128, b += 18, dst += 128) {
-        const float d = qrn_block_half(b);
-        for (int j = 0; j < 128; j++) dst[j] = b[2 + j / 8] >> j % 8 & 1 ? d : -d;
+        const uint32_t minus_d = qrn_float_bits(-qrn_block_half(b));
+        for (int j = 0; j < 128; j++)
+            dst[j] = qrn_bits_float(minus_d ^ (uint32_t)(b[2 + j / 8] >> j % 8 & 1) << 31);
     }
 }
 

@@ -7,22 +7,34 @@
 
 #define MIN_MAGNITUDE 1e-15f /* what is smaller is taken for zero */
 
-/* The code of the nearest of the ascending IQ4 levels; of two equally near, the upper. */
-static int nearest_iq4(float x)
+/* The codes of the levels nearest to inverse * x, 32 of them; of two equally near, the upper.  Levels
+ * ascend and are counted rather than searched, all values at once: a search cannot be predicted. */
+static void nearest_iq4(const float *x, float inverse, int32_t codes[32])
 {
-    if (x <= (float)qrn_iq4_levels[0]) return 0;
-    int code = 1;
-    while (code < 15 && !(x < (float)qrn_iq4_levels[code])) code++;
-    const float below = x - (float)qrn_iq4_levels[code - 1], above = (float)qrn_iq4_levels[code] - x;
-    return below < above ? code - 1 : code;
+    float scaled[32];
+    for (int j = 0; j < 32; j++) {
+        scaled[j] = inverse * x[j];
+        codes[j] = 1;
+    }
+    for (int i = 1; i < 15; i++) {
+        const float level = (float)qrn_iq4_levels[i];
+        for (int j = 0; j < 32; j++) codes[j] += scaled[j] < level ? 0 : 1;
+    }
+    for (int j = 0; j < 32; j++) {
+        const float below = scaled[j] - (float)qrn_iq4_levels[codes[j] - 1];
+        const float above = (float)qrn_iq4_levels[codes[j]] - scaled[j];
+        codes[j] -= below < above;
+    }
 }
 
 /* The sums of the fit x ~ scale * level, weights x^2, for the codes that one inverse scale gives. */
 static void iq4_sums(const float *x, float inverse, float *sum_qx, float *sum_q2)
 {
+    int32_t codes[32];
+    nearest_iq4(x, inverse, codes);
     *sum_qx = *sum_q2 = 0;
     for (int j = 0; j < 32; j++) {
-        const float q = (float)qrn_iq4_levels[nearest_iq4(inverse * x[j])], w = x[j] * x[j];
+        const float q = (float)qrn_iq4_levels[codes[j]], w = x[j] * x[j];
         *sum_qx += w * q * x[j];
         *sum_q2 += w * q * q;
     }
@@ -53,9 +65,9 @@ static float fit_iq4(const float *x)
 
 static void put_iq4_codes(const float *x, float d, uint8_t *q)
 {
-    const float inverse = d != 0 ? 1 / d : 0;
-    for (int j = 0; j < 16; j++)
-        q[j] = (uint8_t)(nearest_iq4(inverse * x[j]) | nearest_iq4(inverse * x[j + 16]) << 4);
+    int32_t codes[32];
+    nearest_iq4(x, d != 0 ? 1 / d : 0, codes);
+    for (int j = 0; j < 16; j++) q[j] = (uint8_t)(codes[j] | codes[j + 16] << 4);
 }
 
 void qrn_encode_iq4_nl(const float *restrict src, void *dst, size_t n)
