@@ -98,7 +98,8 @@ void qrn_decode_iq3_xxs(const void *src, float *restrict dst, size_t n)
     }
 }
 
-/* {f16 d; u8 qs[64], qh[8], signs[32], scales[4]}: 9-bit points; a nibble of scale for four runs. */
+/* {f16 d; u8 qs[64], qh[8], signs[32], scales[4]}: 9-bit points; a nibble of scale for each four
+ * runs. */
 void qrn_decode_iq3_s(const void *src, float *restrict dst, size_t n)
 {
     for (const uint8_t *b = src; n >= 256; n -= 256, b += 110) {

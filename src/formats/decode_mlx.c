@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * MLX affine codes: a stream of bits-wide numbers, lowest bits first, eight of them in bits bytes. */
+ * MLX affine codes: a stream of bits-wide numbers, lowest bits first, eight in bits bytes. */
 #include "formats/blocks.h"
 
 static unsigned code_bits(enum qrn_dtype dtype)

@@ -7,8 +7,9 @@
 
 #define MIN_MAGNITUDE 1e-15f /* what is smaller is taken for zero */
 
-/* The codes of the levels nearest to inverse * x, 32 of them; of two equally near, the upper.  Levels
- * ascend and are counted rather than searched, all values at once: a search cannot be predicted. */
+/* The codes of the levels nearest to inverse * x, 32 of them; of two equally near, the upper.
+ * Levels ascend and are counted, not searched, for all values at once: a search of random values
+ * cannot be predicted. */
 static void nearest_iq4(const float *x, float inverse, int32_t codes[32])
 {
     float scaled[32];
@@ -27,7 +28,7 @@ static void nearest_iq4(const float *x, float inverse, int32_t codes[32])
     }
 }
 
-/* The sums of the fit x ~ scale * level, weights x^2, for the codes that one inverse scale gives. */
+/* The sums of the fit x ~ scale * level, weights x^2, for the codes of one inverse scale. */
 static void iq4_sums(const float *x, float inverse, float *sum_qx, float *sum_q2)
 {
     int32_t codes[32];
@@ -40,7 +41,7 @@ static void iq4_sums(const float *x, float inverse, float *sum_qx, float *sum_q2
     }
 }
 
-/* The scale of 32 values: the extreme is tried at and around the end of the levels, on both sides. */
+/* The scale of 32 values: the extreme is tried at and around the ends of the levels. */
 static float fit_iq4(const float *x)
 {
     float most = 0, max = 0;

@@ -7,8 +7,8 @@
  * the codes made again with the rounded ones, except where the rounded scale is zero: there the
  * codes of the fit stay.
  *
- * Files made elsewhere are reproduced byte for byte, so the order of float operations is part of the
- * format: products and sums are taken from left to right, as written. */
+ * Files made elsewhere are reproduced byte for byte, so the order of float operations is part of
+ * the format: products and sums are taken from left to right, as written. */
 #include "formats/block_codecs.h"
 
 #include <math.h>

@@ -182,7 +182,8 @@ void qrn_encode_tq2_0(const float *restrict src, void *dst, size_t n)
         const float d = fabsf(extreme(src, 256)), inverse = reciprocal(d);
         memset(b, 0, 64);
         for (int j = 0; j < 256; j++)
-            b[32 * (j / 128) + j % 32] |= (uint8_t)(ternary(src[j] * inverse) << 2 * (j % 128 / 32));
+            b[32 * (j / 128) + j % 32] |=
+                (uint8_t)(ternary(src[j] * inverse) << 2 * (j % 128 / 32));
         qrn_block_put_half(b + 64, d);
     }
 }

@@ -9,18 +9,32 @@
 
 #include "base/error.h"
 
-#define TARGET_LIST(X)                                    \
-    X(F32, 0, F32) X(BF16, 32, BF16) X(F16, 1, F16)       \
-    X(Q8_0, 7, Q8_0) X(Q6_K, 18, Q6_K)                    \
-    X(Q5_K_M, 17, Q5_K) X(Q5_K_S, 16, Q5_K)               \
-    X(Q5_1, 9, Q5_1) X(Q5_0, 8, Q5_0)                     \
-    X(Q4_K_M, 15, Q4_K) X(Q4_K_S, 14, Q4_K)               \
-    X(IQ4_NL, 25, IQ4_NL) X(IQ4_XS, 30, IQ4_XS)           \
-    X(Q4_1, 3, Q4_1) X(Q4_0, 2, Q4_0)                     \
-    X(MXFP4_MOE, 38, MXFP4)                               \
-    X(Q3_K_L, 13, Q3_K) X(Q3_K_M, 12, Q3_K) X(Q3_K_S, 11, Q3_K) \
-    X(Q2_K, 10, Q2_K) X(Q2_0, 41, Q2_0)                   \
-    X(TQ2_0, 37, TQ2_0) X(TQ1_0, 36, TQ1_0) X(Q1_0, 40, Q1_0)
+/* X(NAME, general.file_type, type of most tensors), from most bits to fewest. */
+#define TARGET_LIST(X)        \
+    X(F32, 0, F32)            \
+    X(BF16, 32, BF16)         \
+    X(F16, 1, F16)            \
+    X(Q8_0, 7, Q8_0)          \
+    X(Q6_K, 18, Q6_K)         \
+    X(Q5_K_M, 17, Q5_K)       \
+    X(Q5_K_S, 16, Q5_K)       \
+    X(Q5_1, 9, Q5_1)          \
+    X(Q5_0, 8, Q5_0)          \
+    X(Q4_K_M, 15, Q4_K)       \
+    X(Q4_K_S, 14, Q4_K)       \
+    X(IQ4_NL, 25, IQ4_NL)     \
+    X(IQ4_XS, 30, IQ4_XS)     \
+    X(Q4_1, 3, Q4_1)          \
+    X(Q4_0, 2, Q4_0)          \
+    X(MXFP4_MOE, 38, MXFP4)   \
+    X(Q3_K_L, 13, Q3_K)       \
+    X(Q3_K_M, 12, Q3_K)       \
+    X(Q3_K_S, 11, Q3_K)       \
+    X(Q2_K, 10, Q2_K)         \
+    X(Q2_0, 41, Q2_0)         \
+    X(TQ2_0, 37, TQ2_0)       \
+    X(TQ1_0, 36, TQ1_0)       \
+    X(Q1_0, 40, Q1_0)
 
 enum target {
 #define X(name, file_type, base) TARGET_##name,
@@ -293,8 +307,7 @@ enum qrn_status qrn_recipe_plan(const struct qrn_recipe_target *target, bool pur
         }
         dtypes[i] = target->base;
         if (plain) continue;
-        if (!pure)
-            QRN_TRY(choose(number, model, t, tensors, n_tensors, tied, &dtypes[i], err));
+        if (!pure) QRN_TRY(choose(number, model, t, tensors, n_tensors, tied, &dtypes[i], err));
         QRN_TRY(fall_back(&dtypes[i], t->name, t->shape[t->n_dims - 1], err));
     }
     return QRN_OK;

@@ -260,9 +260,9 @@ static float *fairy_load(const struct fairy *fairy, const char *gguf, size_t *n)
     return x;
 }
 
-/* All tensors of all targets but ssm_a, which is -exp() of the model's A_log by a library whose exp()
- * is not rounded correctly.  Mixtures have most tensors in common with pure types: each (tensor, type)
- * is encoded once. */
+/* All tensors of all targets but ssm_a, which is -exp() of the model's A_log by a library whose
+ * exp() is not rounded correctly.  Mixtures have most tensors in common with pure types: each pair
+ * of tensor and type is encoded once. */
 static void test_fairy(void **state)
 {
     (void)state;
@@ -362,8 +362,8 @@ static void test_q8_k_sums(void **state)
     }
 }
 
-/* NaN, infinities, the ends of the range, subnormals, alone and among ordinary values: every byte is
- * written, none beyond, the same bytes each time, and they decode. */
+/* NaN, infinities, the ends of the range, subnormals, alone and among ordinary values: every byte
+ * is written, none beyond, the same bytes each time, and they decode. */
 static void test_hostile_values(void **state)
 {
     (void)state;

@@ -184,9 +184,10 @@ static void test_targets(void **state)
 static void test_order(void **state)
 {
     (void)state;
-    static const char *const sorted[] = {"output.weight", "token_embd.weight", "blk.0.attn_k.weight",
-                                         "blk.0.ffn_up.weight", "blk.2.a", "blk.10.a",
-                                         "blk.99999999999999.a"};
+    static const char *const sorted[] = {
+        "output.weight", "token_embd.weight", "blk.0.attn_k.weight",  "blk.0.ffn_up.weight",
+        "blk.2.a",       "blk.10.a",          "blk.99999999999999.a",
+    };
     for (size_t i = 0; i < sizeof sorted / sizeof *sorted; i++)
         for (size_t j = 0; j < sizeof sorted / sizeof *sorted; j++) {
             const int order = qrn_recipe_order(sorted[i], sorted[j]);
