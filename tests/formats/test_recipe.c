@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/gguf.h"
 #include "formats/recipe.h"
+#include "support/shared.h"
 
 enum { MAX_TENSORS = 512 };
 
@@ -166,6 +168,70 @@ static void test_fairy(void **state)
     json_decref(root);
 }
 
+static int fact(const struct qrn_gguf *gguf, const char *key)
+{
+    struct qrn_span architecture;
+    char full[128];
+    int64_t value = 0;
+    assert_true(qrn_gguf_string(gguf, "general.architecture", &architecture));
+    snprintf(full, sizeof full, "%.*s.%s", (int)architecture.n_bytes, architecture.bytes, key);
+    return qrn_gguf_i64(gguf, full, &value) ? (int)value : 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct qrn_archive_tensor *x = a, *y = b;
+    return x->data < y->data ? -1 : x->data > y->data;
+}
+
+/* Files that llama-quantize wrote: their types, the order of their tensors, general.file_type. */
+static void test_shared_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *target;
+    } files[] = {
+        {"models/gguf/fairy-Q2_K.gguf", "Q2_K"},
+        {"models/gguf/fairy-Q4_0.gguf", "Q4_0"},
+        {"models/gguf/fairy-Q4_K_M.gguf", "Q4_K_M"},
+        {"models/gguf/fairy-Q8_0.gguf", "Q8_0"},
+        {"models/gguf/moe_small-Q4_K_M.gguf", "Q4_K_M"},
+        {"models/gguf/next_small-Q4_K_M.gguf", "Q4_K_M"},
+    };
+    if (!shared_path(files[0].path)) skip();
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        const struct qrn_host host = {0};
+        struct qrn_gguf gguf = {0};
+        struct qrn_error err;
+        if (qrn_gguf_open(shared_path(files[f].path), NULL, &host, &gguf, &err) != QRN_OK)
+            fail_msg("%s", err.text);
+        const struct qrn_recipe_model model = {
+            .n_layers = fact(&gguf, "block_count"),
+            .n_experts = fact(&gguf, "expert_count"),
+            .n_heads = fact(&gguf, "attention.head_count"),
+            .n_kv_heads = fact(&gguf, "attention.head_count_kv"),
+        };
+        int64_t file_type;
+        assert_true(qrn_gguf_i64(&gguf, "general.file_type", &file_type));
+        assert_int_equal(qrn_recipe_find(files[f].target)->file_type, file_type);
+        struct qrn_archive_tensor *tensors = gguf.archive.tensors;
+        const size_t n = gguf.archive.n_tensors;
+        qsort(tensors, n, sizeof *tensors, by_place);
+        struct list list = {.n = 0};
+        enum qrn_dtype dtypes[MAX_TENSORS];
+        for (size_t i = 0; i < n; i++) {
+            add(&list, tensors[i].name, tensors[i].n_dims, tensors[i].shape);
+            if (i) assert_true(qrn_recipe_order(tensors[i - 1].name, tensors[i].name) < 0);
+        }
+        plan_both_ways(files[f].target, false, &model, &list, dtypes);
+        for (size_t i = 0; i < n; i++)
+            if (dtypes[i] != tensors[i].dtype)
+                fail_msg("%s: %s gets %s, should get %s", files[f].path, tensors[i].name,
+                         qrn_dtype_info(dtypes[i])->name, tensors[i].type_name);
+        qrn_gguf_close(&gguf);
+    }
+}
+
 static void test_targets(void **state)
 {
     (void)state;
@@ -220,8 +286,11 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_made_up_models), cmocka_unit_test(test_fairy),
-        cmocka_unit_test(test_targets),        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_made_up_models),
+        cmocka_unit_test(test_fairy),
+        cmocka_unit_test(test_shared_files),
+        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_order),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
