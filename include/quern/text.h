@@ -61,7 +61,8 @@ enum qrn_token_type {
  * Reads a Hugging Face tokenizer.json (UTF-8, in memory, not needed afterwards).
  *
  * config is the tokenizer_config.json beside it, from which eos, bos and pad are taken (a name that
- * is no token counts as none), or zeros if there is no such file.  Accepted: model BPE without dropout, prefixes, suffixes or byte fallback; merges
+ * is no token counts as none), or zeros if there is no such file.  Accepted: model BPE without
+ * dropout, prefixes, suffixes or byte fallback; merges
  * as "a b" or ["a", "b"]; no normalizer, NFC, or a Sequence of these; a pre-tokenizer that is a
  * Sequence of Split by the Qwen2 or the Qwen3.5 regex (as Hugging Face or llama.cpp write it) and
  * ByteLevel without prefix space and regex; decoder ByteLevel; added tokens without lstrip, rstrip

@@ -3,7 +3,7 @@
 #ifndef QUERN_TEXT_MERGES_H
 #define QUERN_TEXT_MERGES_H
 
-#include "text/buffer.h"
+#include "text/growing.h"
 #include "text/vocab.h"
 
 #define QRN_NO_MERGE UINT32_MAX

@@ -94,7 +94,7 @@ static enum qrn_status decompose(struct qrn_nfc *nfc, struct qrn_span text, size
 static enum qrn_status append_normalised(struct qrn_nfc *nfc, struct qrn_span text, size_t *n_out,
                                          struct qrn_error *err)
 {
-    size_t n;
+    size_t n = 0;
     QRN_TRY(decompose(nfc, text, &n, err));
     int32_t *const c = nfc->characters.memory;
     QRN_TRY(sort_marks(nfc, c, n, err));

@@ -4,7 +4,7 @@
 #define QUERN_TEXT_NFC_H
 
 #include <stdbool.h>
-#include "text/buffer.h"
+#include "text/growing.h"
 
 /* Working memory and the result; all with their allocator set. */
 struct qrn_nfc {

@@ -32,7 +32,7 @@ static enum qrn_status get_bool(const json_t *object, const char *key, bool fall
 static enum qrn_status want_bool(const json_t *object, const char *key, bool fallback, bool wanted,
                                  struct qrn_error *err)
 {
-    bool value;
+    bool value = false;
     QRN_TRY(get_bool(object, key, fallback, &value, err));
     if (value == wanted) return QRN_OK;
     return qrn_fail(err, QRN_ERR_UNSUPPORTED, "\"%s\": %s is not supported", key,
@@ -73,7 +73,7 @@ static enum qrn_status want_empty(const json_t *object, const char *key, struct 
 static enum qrn_status read_normalizer(struct qrn_tokenizer *t, const json_t *normalizer,
                                        struct qrn_error *err)
 {
-    const char *type;
+    const char *type = "";
     if (!normalizer || json_is_null(normalizer)) return QRN_OK;
     QRN_TRY(get_type(normalizer, "normalizer", &type, err));
     if (!strcmp(type, "NFC")) {
@@ -114,7 +114,7 @@ static enum qrn_status read_split(struct qrn_tokenizer *t, const json_t *split,
 static enum qrn_status read_pre_tokenizer(struct qrn_tokenizer *t, const json_t *pre_tokenizer,
                                           struct qrn_error *err)
 {
-    const char *type;
+    const char *type = "";
     QRN_TRY(get_type(pre_tokenizer, "pre_tokenizer", &type, err));
     if (strcmp(type, "Sequence"))
         return unsupported_type("pre_tokenizer", type, "a Sequence of Split and ByteLevel", err);
@@ -138,7 +138,7 @@ static enum qrn_status read_pre_tokenizer(struct qrn_tokenizer *t, const json_t 
 static enum qrn_status read_kind(struct qrn_tokenizer *t, const json_t *root, const json_t *model,
                                  struct qrn_error *err)
 {
-    const char *type;
+    const char *type = "";
     QRN_TRY(get_type(model, "model", &type, err));
     if (strcmp(type, "BPE") && type[0]) return unsupported_type("model", type, "BPE", err);
     const json_t *const dropout = json_object_get(model, "dropout");
@@ -177,8 +177,8 @@ static enum qrn_status measure(json_t *vocab, const json_t *added, size_t *n_ids
 {
     const size_t n_entries = json_object_size(vocab) + json_array_size(added);
     const size_t limit = 4 * n_entries + 65536;
-    size_t id, id_max = 0;
-    struct qrn_span content;
+    size_t id = 0, id_max = 0;
+    struct qrn_span content = {0};
     *n_pool = 0;
     for (void *it = json_object_iter(vocab); it; it = json_object_iter_next(vocab, it)) {
         const json_t *const value = json_object_iter_value(it);
@@ -206,9 +206,9 @@ static enum qrn_status read_added(struct qrn_tokenizer *t, const json_t *vocab, 
 {
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *const token = json_array_get(added, i);
-        struct qrn_span content;
-        size_t id;
-        bool is_special;
+        struct qrn_span content = {0};
+        size_t id = 0;
+        bool is_special = false;
         QRN_TRY(get_added(added, i, &content, &id, err));
         QRN_TRY(get_bool(token, "special", false, &is_special, err));
         QRN_TRY(want_bool(token, "lstrip", false, false, err));
@@ -230,7 +230,7 @@ static enum qrn_status read_added(struct qrn_tokenizer *t, const json_t *vocab, 
 static enum qrn_status read_tokens(struct qrn_tokenizer *t, json_t *vocab, const json_t *added,
                                    struct qrn_error *err)
 {
-    size_t n_ids, n_pool;
+    size_t n_ids = 0, n_pool = 0;
     QRN_TRY(measure(vocab, added, &n_ids, &n_pool, err));
     QRN_TRY(qrn_vocab_init(&t->vocab, n_ids, n_pool, err));
     for (void *it = json_object_iter(vocab); it; it = json_object_iter_next(vocab, it)) {
@@ -295,9 +295,9 @@ static enum qrn_status index_added(struct qrn_tokenizer *t, const json_t *added,
     QRN_TRY(qrn_added_init(&t->added, n, err));
     QRN_TRY(qrn_added_init(&t->normalised, n, err));
     for (size_t i = 0; i < n; i++) {
-        struct qrn_span content;
-        size_t id;
-        bool after;
+        struct qrn_span content = {0};
+        size_t id = 0;
+        bool after = false;
         QRN_TRY(get_added(added, i, &content, &id, err));
         const struct qrn_span bytes = qrn_vocab_bytes(&t->vocab, id);
         QRN_TRY(is_normalised(t, json_array_get(added, i), bytes, &after, err));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Memory that grows: the lists of text.h, and working memory that is kept from word to word. */
-#ifndef QUERN_TEXT_BUFFER_H
-#define QUERN_TEXT_BUFFER_H
+#ifndef QUERN_TEXT_GROWING_H
+#define QUERN_TEXT_GROWING_H
 
 #include <quern/text.h>
 #include "base/error.h"

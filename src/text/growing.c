@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Memory that grows by doubling. */
-#include "text/buffer.h"
+#include "text/growing.h"
 
 #include "base/memory.h"
 
