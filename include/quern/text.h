@@ -32,7 +32,7 @@ struct qrn_token_list {
 };
 
 /** Bytes in memory of the library, followed by a NUL that n_bytes does not count (bytes is NULL
- * until something was appended).  Starts as zeros; functions append. */
+ * until a function has appended).  Starts as zeros; functions append. */
 struct qrn_string {
     char *bytes;
     size_t n_bytes;
@@ -49,7 +49,7 @@ enum qrn_token_type {
     QRN_TOKEN_NONE = 0,         /* no token has this id */
     QRN_TOKEN_NORMAL = 1,       /* a piece of text, made by merges */
     QRN_TOKEN_UNKNOWN = 2,      /* as NORMAL */
-    QRN_TOKEN_CONTROL = 3,      /* "<|im_end|>": found in a text only if asked for, hidden in output */
+    QRN_TOKEN_CONTROL = 3,      /* "<|im_end|>": found in a text, and shown, only if asked for */
     QRN_TOKEN_USER_DEFINED = 4, /* "<think>": always found in a text, always shown */
     QRN_TOKEN_UNUSED = 5,       /* padding of the vocabulary: never made, decodes to nothing */
     QRN_TOKEN_BYTE = 6          /* as NORMAL */
@@ -60,8 +60,9 @@ enum qrn_token_type {
 /**
  * Reads a Hugging Face tokenizer.json (UTF-8, in memory, not needed afterwards).
  *
- * config is the tokenizer_config.json beside it, from which eos, bos and pad are taken, or zeros if
- * there is none.  Accepted: model BPE without dropout, prefixes, suffixes or byte fallback; merges
+ * config is the tokenizer_config.json beside it, from which eos, bos and pad are taken (a name that
+ * is no token counts as none), or zeros if there is no such file.  Accepted: model BPE without
+ * dropout, prefixes, suffixes or byte fallback; merges
  * as "a b" or ["a", "b"]; no normalizer, NFC, or a Sequence of these; a pre-tokenizer that is a
  * Sequence of Split by the Qwen2 or the Qwen3.5 regex (as Hugging Face or llama.cpp write it) and
  * ByteLevel without prefix space and regex; decoder ByteLevel; added tokens without lstrip, rstrip
@@ -74,7 +75,8 @@ enum qrn_token_type {
  * Errors: QRN_ERR_FORMAT (not JSON, wrong types, an id used twice or above 4 x the number of tokens
  *         + 65536, a merge of or to a token that does not exist, two entries of one name),
  *         QRN_ERR_UNSUPPORTED (anything valid beyond the list above; the text names it, and quotes
- *         a regex that is not known; an added token of more than 1024 bytes), QRN_ERR_MEMORY.
+ *         a regex that is not known; an added token of more than 1024 bytes, or one that is
+ *         "normalized" and not in NFC), QRN_ERR_MEMORY.
  */
 QRN_API enum qrn_status qrn_tokenizer_create_json(struct qrn_span json, struct qrn_span config,
                                                   const struct qrn_host *host,
@@ -98,13 +100,14 @@ struct qrn_tokenizer_tables {
 };
 
 /**
- * Makes a tokenizer from arrays, which are copied.  The same token twice is allowed: a text gets the
- * lower id.  Of a pair that is merged twice the first counts.
+ * Makes a tokenizer from arrays, which are copied.  The same token twice is allowed: a text gets
+ * the lower id.  Of a pair that is merged twice the first counts.
  *
  * Errors: QRN_ERR_ARGUMENT (tables or out NULL, more than 2^31 - 1 tokens or merges),
  *         QRN_ERR_UNSUPPORTED (pre is NULL or not known; a CONTROL or USER_DEFINED token of more
- *         than 1024 bytes), QRN_ERR_FORMAT (a type out of range, bos, eos or pad not below n_tokens,
- *         a merge without a space or of or to a token that does not exist), QRN_ERR_MEMORY.
+ *         than 1024 bytes), QRN_ERR_FORMAT (a type out of range, bos, eos or pad that is no id and
+ *         not -1, a merge without a space or of or to a token that does not exist),
+ *         QRN_ERR_MEMORY.
  */
 QRN_API enum qrn_status qrn_tokenizer_create(const struct qrn_tokenizer_tables *tables,
                                              const struct qrn_host *host,
@@ -124,9 +127,9 @@ QRN_API int32_t qrn_tokenizer_eos(const struct qrn_tokenizer *tokenizer);
 QRN_API int32_t qrn_tokenizer_pad(const struct qrn_tokenizer *tokenizer);
 
 /**
- * The bytes that a token stands for (CONTROL tokens too; for ordinary tokens any bytes, perhaps half
- * a character) and its type.  bytes may be NULL.  QRN_TOKEN_NONE and no bytes for an id that is
- * not one.  The span lives as long as the tokenizer.
+ * The bytes that a token stands for (CONTROL tokens too; for ordinary tokens any bytes, perhaps
+ * half a character) and its type.  bytes may be NULL.  QRN_TOKEN_NONE and no bytes for an id
+ * without a token.  The span lives as long as the tokenizer.
  */
 QRN_API enum qrn_token_type qrn_tokenizer_token(const struct qrn_tokenizer *tokenizer, int32_t id,
                                                 struct qrn_span *bytes);
@@ -146,16 +149,17 @@ enum qrn_encode_flags {
 /**
  * Appends the ids of a text to list; nothing is put before or after them.
  *
- * The text may be any bytes, NUL included; text may be NULL if n_bytes is 0.  Each maximal sequence
- * that is not UTF-8 counts as one U+FFFD (as in the WHATWG encoding standard and Python's "replace").
- * Then: added tokens are cut out, leftmost and longest first; the pieces between are brought to NFC
- * if the tokenizer says so, split into words, and merged.  Time is n log n at worst.
+ * The text may be any bytes, NUL included; text may be NULL if n_bytes is 0.  Each maximal part
+ * that is not UTF-8 counts as one U+FFFD (as the WHATWG encoding standard says, and as Python's
+ * "replace" does).  Then: added tokens are cut out, leftmost and longest first; the pieces between
+ * are brought to NFC if the tokenizer says so, split into words, and merged.  Time is n log n at
+ * worst.
  *
  * The result of encoding two texts one after the other is in general not that of the joined text.
  * On failure list is as it was.
  *
  * Errors: QRN_ERR_MEMORY, QRN_ERR_LIMIT (a text of 2^30 bytes or more), QRN_ERR_UNSUPPORTED (the
- *         vocabulary has no token for a byte of the text: only in odd tokenizers),
+ *         vocabulary has no token for a byte of the text, which real ones have),
  *         QRN_ERR_ARGUMENT (a pointer is NULL, a flag is not known).
  */
 QRN_API enum qrn_status qrn_tokenizer_encode(const struct qrn_tokenizer *tokenizer,
@@ -169,8 +173,8 @@ enum qrn_decode_flags {
 };
 
 /**
- * Appends the text of n_ids ids to string: always UTF-8.  The bytes of all tokens are joined first, then
- * each maximal sequence that is not UTF-8 becomes one U+FFFD.  No space is added or removed.
+ * Appends the text of n_ids ids to string: always UTF-8.  The bytes of all tokens are joined first,
+ * then each maximal part that is not UTF-8 becomes one U+FFFD.  No space is added or removed.
  * On failure string is as it was.
  *
  * Errors: QRN_ERR_ARGUMENT (an id without a token; a pointer is NULL; a flag is not known),
