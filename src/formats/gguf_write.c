@@ -195,34 +195,40 @@ static bool tensor_bytes(const struct qrn_dtype_info *info, int n_dims, const in
            *out <= SIZE_MAX / 4;
 }
 
+static enum qrn_status check_tensor(const struct qrn_gguf_writer *w, const char *name,
+                                    const struct qrn_dtype_info *info, int n_dims,
+                                    const int64_t *shape, size_t *n_bytes, struct qrn_error *err)
+{
+    const size_t n_name = strlen(name);
+    const struct qrn_quoted quoted = qrn_quote(name, n_name);
+    if (w->in_data)
+        return qrn_fail(err, QRN_ERR_STATE, "tensor %s is announced after tensor data",
+                        quoted.text);
+    if (n_name >= QRN_GGUF_MAX_NAME)
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "tensor %s: the name has %zu bytes, the limit is %d",
+                        quoted.text, n_name, QRN_GGUF_MAX_NAME - 1);
+    if (!info || info->gguf_id < 0)
+        return qrn_fail(err, QRN_ERR_DTYPE, "tensor %s: type %s cannot be in a GGUF file",
+                        quoted.text, info ? info->name : "unknown");
+    if (n_dims < 0 || n_dims > QRN_GGUF_MAX_DIMS)
+        return qrn_fail(err, QRN_ERR_SHAPE, "tensor %s has %d dimensions, the limit is %d",
+                        quoted.text, n_dims, QRN_GGUF_MAX_DIMS);
+    if (!tensor_bytes(info, n_dims, shape, n_bytes))
+        return qrn_fail(err, QRN_ERR_SHAPE,
+                        "tensor %s: rows are not whole blocks of %s, or it is too large",
+                        quoted.text, info->name);
+    return QRN_OK;
+}
+
 void qrn_gguf_write_tensor(struct qrn_gguf_writer *w, const char *name, enum qrn_dtype dtype,
                            int n_dims, const int64_t *shape)
 {
     if (!usable(w)) return;
     const struct qrn_dtype_info *info = qrn_dtype_info(dtype);
-    const size_t n_name = strlen(name);
-    const struct qrn_quoted quoted = qrn_quote(name, n_name);
-    struct qrn_error *e = &w->out.error;
     size_t n_bytes = 0;
-    if (w->in_data)
-        w->out.status =
-            qrn_fail(e, QRN_ERR_STATE, "tensor %s is announced after tensor data", quoted.text);
-    else if (n_name >= QRN_GGUF_MAX_NAME)
-        w->out.status = qrn_fail(e, QRN_ERR_ARGUMENT, "tensor %s: the name has %zu bytes, the limit is %d",
-                                 quoted.text, n_name, QRN_GGUF_MAX_NAME - 1);
-    else if (!info || info->gguf_id < 0)
-        w->out.status = qrn_fail(e, QRN_ERR_DTYPE, "tensor %s: type %s cannot be in a GGUF file",
-                                 quoted.text, info ? info->name : "unknown");
-    else if (n_dims < 0 || n_dims > QRN_GGUF_MAX_DIMS)
-        w->out.status = qrn_fail(e, QRN_ERR_SHAPE, "tensor %s has %d dimensions, the limit is %d",
-                                 quoted.text, n_dims, QRN_GGUF_MAX_DIMS);
-    else if (!tensor_bytes(info, n_dims, shape, &n_bytes))
-        w->out.status = qrn_fail(e, QRN_ERR_SHAPE,
-                                 "tensor %s: rows are not whole blocks of %s, or it is too large",
-                                 quoted.text, info->name);
+    w->out.status = check_tensor(w, name, info, n_dims, shape, &n_bytes, &w->out.error);
     if (!usable(w)) return;
-
-    put_string(&w->infos, name, n_name);
+    put_string(&w->infos, name, strlen(name));
     qrn_buffer_uint(&w->infos, n_dims ? (uint64_t)n_dims : 1, 4);
     if (n_dims == 0) qrn_buffer_uint(&w->infos, 1, 8); /* scalars have one dimension there */
     for (int i = n_dims - 1; i >= 0; i--) qrn_buffer_uint(&w->infos, (uint64_t)shape[i], 8);
