@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ * matmul and matmul_id in portable C, weights in rows: a weight row is decoded once, then meets its
+ * rows of x one by one. */
+#include "backends/cpu/matmul_forms.h"
+#include "backends/cpu/matmul_job.h"
+
+/* 32 rounded activations. */
+struct act {
+    float d;
+    int32_t sum[2]; /* of the halves */
+    int8_t q[32];
+};
+
+/* 32 weights: acc += d * dx * isum + m * dx * xsum */
+struct weights {
+    float d, m;
+    int32_t s[2], t[2];
+    int16_t level[32];
+};
+
+static size_t acts_bytes(const struct matmul_job *j)
+{
+    const size_t n = j->q8 ? (size_t)(j->n_x * (j->k / 32)) * sizeof(struct act) : 0;
+    return (n + 63) / 64 * 64;
+}
+
+static size_t row_bytes(const struct matmul_job *j)
+{
+    const size_t n = j->q8 ? (size_t)(j->k / 32) * sizeof(struct weights) : (size_t)j->k * sizeof(float);
+    return (n + 63) / 64 * 64;
+}
+
+static size_t scratch(const struct matmul_job *j, int n_threads)
+{
+    return matmul_slots_bytes(j) + acts_bytes(j) + row_bytes(j) * (size_t)n_threads;
+}
+
+static void quantise(const float *x, int64_t k, struct act *out)
+{
+    for (int64_t b = 0; b < k / 32; b++, out++, x += 32) {
+        out->d = qrn_quantise_q8(x, 32, out->q);
+        out->sum[0] = out->sum[1] = 0;
+        for (int i = 0; i < 32; i++) out->sum[i / 16] += out->q[i];
+    }
+}
+
+static void take(const struct matmul_form *f, const struct qrn_weight_row *row, int64_t i,
+                 struct weights *out)
+{
+    struct matmul_block b;
+    qrn_matmul_take(row, i, &b);
+    out->d = matmul_head_value(f->head, b.d);
+    out->m = matmul_has_min(f) ? matmul_head_value(f->head, b.m) : 0.0f;
+    out->s[0] = out->s[1] = out->t[0] = out->t[1] = 1;
+    if (f->sub == SUB_SCALE) out->d *= (float)(int8_t)b.s[0];
+    if (f->sub == SUB_SCALE_MIN) {
+        out->d *= (float)b.s[0];
+        out->m *= -(float)b.t[0];
+    }
+    if (f->sub == SUB_HALVES || f->sub == SUB_HALVES_MIN)
+        for (int h = 0; h < 2; h++) out->s[h] = (int8_t)b.s[h];
+    if (f->sub == SUB_HALVES_MIN) {
+        out->m = -out->m;
+        for (int h = 0; h < 2; h++) out->t[h] = b.t[h];
+    }
+    for (int n = 0; n < 32; n++) out->level[n] = (int16_t)matmul_level(f, b.codes[n]);
+}
+
+static float dot_q8(const struct weights *w, const struct act *x, int64_t n_blocks, bool min)
+{
+    float acc = 0.0f;
+    for (int64_t b = 0; b < n_blocks; b++, w++, x++) {
+        int32_t dot[2] = {0, 0};
+        for (int i = 0; i < 16; i++) {
+            dot[0] += w->level[i] * x->q[i];
+            dot[1] += w->level[16 + i] * x->q[16 + i];
+        }
+        acc += (float)(w->s[0] * dot[0] + w->s[1] * dot[1]) * (w->d * x->d);
+        if (min) acc += (float)(w->t[0] * x->sum[0] + w->t[1] * x->sum[1]) * (w->m * x->d);
+    }
+    return acc;
+}
+
+static float dot_f32(const float *w, const float *x, int64_t k)
+{
+    float acc = 0.0f;
+    for (int64_t i = 0; i < k; i++) acc += w[i] * x[i];
+    return acc;
+}
+
+static void run(const struct qrn_cpu_lane *lane, struct matmul_job *j)
+{
+    char *at = lane->scratch;
+    j->first = (int32_t *)(void *)at;
+    j->slots = j->ids ? j->first + j->n_matrices + 1 : NULL;
+    struct act *acts = (struct act *)(void *)(at += matmul_slots_bytes(j));
+    void *decoded = at + acts_bytes(j) + row_bytes(j) * (size_t)lane->i;
+    const struct matmul_form *form = qrn_matmul_form(j->w->dtype);
+    const int64_t n_blocks = j->k / 32;
+    int64_t begin, end;
+    if (j->ids && lane->i == 0) matmul_sort_slots(j);
+    if (j->q8) {
+        qrn_cpu_share(lane, j->n_x, 1, &begin, &end);
+        for (int64_t r = begin; r < end; r++)
+            quantise(qrn_row_f32(j->x, r), j->k, acts + r * n_blocks);
+    }
+    if (j->ids || j->q8) qrn_cpu_lane_wait(lane);
+    qrn_cpu_share(lane, j->n, 1, &begin, &end);
+    for (int64_t i = 0; i < j->n_matrices; i++) {
+        const int64_t n_rows = matmul_n_rows(j, i);
+        for (int64_t n = begin; n < end && n_rows; n++) {
+            const struct qrn_weight_row w = matmul_weight_row(j, i, n);
+            if (j->q8)
+                for (int64_t b = 0; b < n_blocks; b++) take(form, &w, b, (struct weights *)decoded + b);
+            else if (j->k)
+                qrn_weight_decode(&w, 0, j->k, decoded);
+            for (int64_t r = 0; r < n_rows; r++) {
+                const struct matmul_row row = matmul_row_at(j, i, r);
+                row.out[n] = j->q8 ? dot_q8(decoded, acts + row.i_x * n_blocks, n_blocks,
+                                            matmul_has_min(form))
+                                   : dot_f32(decoded, row.x, j->k);
+            }
+        }
+    }
+}
+
+static size_t matmul_scratch(const void *args, int n_threads)
+{
+    const struct matmul_job j = matmul_job(args);
+    return scratch(&j, n_threads);
+}
+
+static size_t matmul_id_scratch(const void *args, int n_threads)
+{
+    const struct matmul_job j = matmul_id_job(args);
+    return scratch(&j, n_threads);
+}
+
+static void matmul_run(void *lane, const void *args)
+{
+    struct matmul_job j = matmul_job(args);
+    run(lane, &j);
+}
+
+static void matmul_id_run(void *lane, const void *args)
+{
+    struct matmul_job j = matmul_id_job(args);
+    run(lane, &j);
+}
+
+static bool matmul_supports(const void *args)
+{
+    return ((const struct qrn_matmul_args *)args)->layout == QRN_LAYOUT_ROWS;
+}
+
+static bool matmul_id_supports(const void *args)
+{
+    return ((const struct qrn_matmul_id_args *)args)->layout == QRN_LAYOUT_ROWS;
+}
+
+const struct qrn_kernel qrn_cpu_matmul_generic = {
+    .op = QRN_OP_matmul, .name = "cpu.matmul.generic", .supports = matmul_supports,
+    .scratch_bytes = matmul_scratch, .run = matmul_run,
+};
+
+const struct qrn_kernel qrn_cpu_matmul_id_generic = {
+    .op = QRN_OP_matmul_id, .name = "cpu.matmul_id.generic", .supports = matmul_id_supports,
+    .scratch_bytes = matmul_id_scratch, .run = matmul_id_run,
+};
