@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * Ops: the gated delta net: convolution, gates, recurrence, chunks.
- * Included by ops.h, which says what holds for all ops. */
+ * Included by ops.h, which says what holds for all ops.  docs/ops/gated_delta_net.md derives the forms.
+ *
+ * Ragged batches: sequence s owns the tokens seq_begin[s] .. seq_begin[s + 1] - 1 of tensors whose
+ * first dimension is n_tokens.  seq_begin is I32 [n_seqs + 1], in memory that the host can read:
+ * ascending, first 0, last n_tokens; sequences of no tokens are allowed.  It is looked at before each
+ * run: QRN_ERR_ARGUMENT. */
 #ifndef QUERN_OPS_GDN_H
 #define QUERN_OPS_GDN_H
 
@@ -15,6 +20,141 @@ enum qrn_head_map {
     QRN_HEADS_BLOCK = 1, /* h / (n_v_heads / n_k_heads): Hugging Face, MLX, GGUF qwen3next */
     QRN_HEADS_TILED      /* h % n_k_heads: GGUF qwen35 and qwen35moe */
 };
+
+/** What g means.  0, not said, is an error. */
+enum qrn_gate_sign {
+    QRN_GATE_LOG_DECAY = 1, /* g <= 0, the state is multiplied by exp(g) */
+    QRN_GATE_POSITIVE       /* g >= 0, the state is multiplied by exp(-g) */
+};
+
+/** Tokens of a chunk; chunks begin at the absolute positions 0, 64, 128, ... */
+#define QRN_GDN_CHUNK 64
+
+/**
+ * Causal convolution over time, a filter for each channel, then silu; the state carried along.
+ *
+ *     ext       = state_in[s][c][0 .. K-2], x[t = 0][c], x[1][c], ...     (oldest first)
+ *     out[t][c] = silu(sum over k = 0 .. K-1, ascending, of weight[c][k] * ext[t + k])
+ *     state_out = the last K - 1 of ext     (of fewer than K - 1 tokens: old values remain in it)
+ *
+ * x, out and the states have one type, f32 or bf16; weight is f32 or bf16; sums are float32.
+ */
+struct qrn_ssm_conv_args {
+    struct qrn_tensor x;         /* [n_seqs, n_tokens, C]; with seq_begin: [n_tokens, C] */
+    struct qrn_tensor weight;    /* [C, K], K >= 2; the last tap is that of the current token */
+    struct qrn_tensor seq_begin; /* I32 [n_seqs + 1], optional */
+    struct qrn_tensor state_in;  /* [n_seqs, C, K - 1] */
+    struct qrn_tensor state_out; /* as state_in; may be state_in */
+    struct qrn_tensor out;       /* as x */
+};
+QRN_OP_FUNCTIONS(ssm_conv);
+
+/**
+ * ssm_conv, bit for bit, over a history of rows instead of a state, so that a sequence can go back:
+ * the row x of absolute position p lies at row p % n_history of the sequence's ring.  Reads the
+ * K - 1 rows before position (those of negative positions are zero), then stores the new rows.
+ *
+ * The ring of sequence s is float [n_history][C] at the address history[s] + history_offset; it is
+ * trusted, and shared with no other sequence of the call nor with another argument.
+ */
+struct qrn_ssm_conv_history_args {
+    struct qrn_tensor x;         /* [n_tokens, C] */
+    struct qrn_tensor weight;    /* [C, K], K >= 2 */
+    struct qrn_tensor seq_begin; /* I32 [n_seqs + 1] */
+    struct qrn_tensor position;  /* I32 [n_seqs]: of each sequence's first token, 0 or more */
+    struct qrn_tensor history;   /* ADDRESS [n_seqs] */
+    struct qrn_tensor out;       /* as x */
+    size_t history_offset;       /* bytes, a multiple of 4 */
+    int64_t n_history;           /* rows, K - 1 or more */
+};
+QRN_OP_FUNCTIONS(ssm_conv_history);
+
+/**
+ * Decay and step size from their projections.
+ *
+ *     g    = a_scale * softplus(a + dt_bias)     (softplus(x) = x > 20 ? x : log1p(exp(x)))
+ *     beta = 1 / (1 + exp(-b))
+ *
+ * a_scale is -exp(A_log): g is a log decay.
+ */
+struct qrn_gdn_gates_args {
+    struct qrn_tensor a, b;    /* [n_tokens, n_heads] */
+    struct qrn_tensor a_scale; /* [n_heads] */
+    struct qrn_tensor dt_bias; /* [n_heads] */
+    struct qrn_tensor g;       /* as a; may be a */
+    struct qrn_tensor beta;    /* as a; may be b */
+};
+QRN_OP_FUNCTIONS(gdn_gates);
+
+/**
+ * The gated delta rule, token by token.  For value head h, S = state[h] and its key head's k and q:
+ *
+ *     S      = S * exp(g_t)                                 (exp(-g_t) with QRN_GATE_POSITIVE)
+ *     d[j]   = beta_t * (v_t[j] - sum_i S[j][i] k_t[i])
+ *     S[j][i] = S[j][i] + d[j] k_t[i]
+ *     out[j] = scale * sum_i S[j][i] q_t[i]                 (reads the new state)
+ *
+ * q and k are used as they are: a norm is another op's work.
+ * Source: Yang, Kautz, Hatamizadeh, arXiv:2412.06464.
+ */
+struct qrn_gated_delta_net_args {
+    struct qrn_tensor q, k;      /* [n_tokens, n_k_heads, d_k] */
+    struct qrn_tensor v;         /* [n_tokens, n_v_heads, d_v] */
+    struct qrn_tensor g, beta;   /* [n_tokens, n_v_heads] */
+    struct qrn_tensor seq_begin; /* I32 [n_seqs + 1], optional: one sequence */
+    struct qrn_tensor state_in;  /* [n_seqs, n_v_heads, d_v, d_k] */
+    struct qrn_tensor state_out; /* as state_in; may be state_in */
+    struct qrn_tensor out;       /* as v */
+    float scale;
+    enum qrn_gate_sign gate_sign;
+    enum qrn_head_map head_map;
+};
+QRN_OP_FUNCTIONS(gated_delta_net);
+
+/**
+ * The gated delta rule as the model runs it: g is a log decay; the state S0 is that of the last chunk
+ * edge and only read; tokens since then are kept as open rows.  With G_t the sum of g from the edge
+ * to t, in float64:
+ *
+ *     u_t = beta_t * (v_t - exp(G_t) S0 k_t - sum over s < t of exp(G_t - G_s) (k_s . k_t) u_s)
+ *     o_t = scale * (exp(G_t) S0 q_t + sum over s <= t of exp(G_t - G_s) (k_s . q_t) u_s)
+ *     edge: S0 = exp(G_C) S0 + sum over s of exp(G_C - G_s) u_s k_s^T
+ *
+ * All sums ascend; out and states have the same bits however the tokens of a sequence are cut into
+ * calls, whatever else is in the call.  Sequence s continues at position[s]; the open rows of its
+ * chunk must then be there up to position[s] % 64.  The state of chunk c (position / 64) is read from
+ * state[s][0]; on the edge into chunk c + 1 the new one goes to state[s][1 + ((c + 1) & 1)], where
+ * the next chunk of the same call reads it.  Open rows of chunk c lie at rows[s][c & 1] and stay
+ * there, so that a sequence can be rolled back: into the same chunk by calling with an earlier
+ * position, over an edge by giving the old state as well.  Rows not yet reached are never read.
+ *
+ * Addresses, with the offset added, are 8-byte aligned, those of one sequence shared with no other of
+ * the call; they are trusted.  The three states of one may be the same memory or apart, so may the
+ * two rows.  Addresses that a call does not come to may be 0.  Sizes: qrn_gdn_state_bytes,
+ * qrn_gdn_rows_bytes; a state of zeros is that of position 0.
+ */
+struct qrn_gdn_open_chunk_args {
+    struct qrn_tensor q, k;      /* [n_tokens, n_k_heads, d_k] */
+    struct qrn_tensor v;         /* [n_tokens, n_v_heads, d_v] */
+    struct qrn_tensor g, beta;   /* [n_tokens, n_v_heads]; g finite, <= 0 */
+    struct qrn_tensor seq_begin; /* I32 [n_seqs + 1] */
+    struct qrn_tensor position;  /* I32 [n_seqs], 0 or more */
+    struct qrn_tensor state;     /* ADDRESS [n_seqs, 3] */
+    struct qrn_tensor rows;      /* ADDRESS [n_seqs, 2] */
+    struct qrn_tensor out;       /* as v */
+    size_t state_offset;         /* bytes, added to each address; multiples of 8 */
+    size_t rows_offset;
+    float scale;
+    enum qrn_head_map head_map;
+};
+QRN_OP_FUNCTIONS(gdn_open_chunk);
+
+/** Bytes of one S0: float [n_v_heads][d_k][d_v]; a multiple of 64.  0: a size below 1, or too large. */
+QRN_API size_t qrn_gdn_state_bytes(int64_t n_v_heads, int64_t d_k, int64_t d_v);
+
+/** Bytes of the open rows of one chunk: G double [n_v_heads][64], k float [n_k_heads][d_k][64],
+ * u float [n_v_heads][64][d_v]; a multiple of 64.  0: a size below 1, or too large. */
+QRN_API size_t qrn_gdn_rows_bytes(int64_t n_k_heads, int64_t n_v_heads, int64_t d_k, int64_t d_v);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ * gdn_open_chunk in portable C: sixteen columns at a time, so that compilers keep them in registers. */
+#include <math.h>
+
+#include "backends/cpu/gdn_open_chunk_walk.h"
+
+enum { COLUMNS = 16 };
+
+static void dots(const struct gdn_open_dots *p)
+{
+    for (int t = 0; t < p->n; t++) {
+        const int n = p->open + t + 1;
+        const float *k = p->k.data + t * p->k.stride, *q = p->q.data + t * p->q.stride;
+        float *kk = p->out + t * 2 * GDN_CHUNK, *kq = kk + GDN_CHUNK;
+        for (int s = 0; s < n; s++) kk[s] = kq[s] = 0.0f;
+        for (int64_t i = 0; i < p->d_k; i++) {
+            const float *keys = p->keys + i * GDN_CHUNK;
+            for (int s = 0; s < n; s++) {
+                kk[s] += k[i] * keys[s];
+                kq[s] += q[i] * keys[s];
+            }
+        }
+    }
+}
+
+static void decays(const struct gdn_open_decays *p)
+{
+    for (int t = 0; t < p->n; t++) {
+        const double G = p->G[p->open + t];
+        const float *kk = p->dots + t * 2 * GDN_CHUNK, *kq = kk + GDN_CHUNK;
+        float *nk = p->coef + t * p->coef_stride, *nq = nk + GDN_CHUNK;
+        p->decay[t * p->decay_stride] = expf((float)G);
+        for (int s = 0; s <= p->open + t; s++) {
+            const float w = expf((float)(G - p->G[s]));
+            nk[s] = -(w * kk[s]);
+            nq[s] = w * kq[s];
+        }
+    }
+}
+
+/* Token t, columns j .. j + n - 1. */
+static inline void token(const struct gdn_open_tokens *p, int t, int64_t j, int n)
+{
+    const float *k = p->k.data + t * p->k.stride, *q = p->q.data + t * p->q.stride;
+    const float *v = p->v.data + t * p->v.stride + j;
+    const float *nk = p->coef.data + t * p->coef.stride, *nq = nk + GDN_CHUNK;
+    const float decay = p->decay.data[t * p->decay.stride], beta = p->beta.data[t * p->beta.stride];
+    const int last = p->open + t;
+    float *u = p->u + last * p->d_v + j, *out = p->out + t * p->out_stride + j;
+    float a[COLUMNS] = {0}, b[COLUMNS] = {0};
+    for (int64_t i = 0; i < p->d_k; i++) {
+        const float *S = p->state + i * p->d_v + j;
+        for (int c = 0; c < n; c++) {
+            a[c] += k[i] * S[c];
+            b[c] += q[i] * S[c];
+        }
+    }
+    for (int c = 0; c < n; c++) {
+        a[c] = v[c] - decay * a[c];
+        b[c] = decay * b[c];
+    }
+    for (int s = 0; s < last; s++) {
+        const float *us = p->u + s * p->d_v + j;
+        for (int c = 0; c < n; c++) {
+            a[c] += nk[s] * us[c];
+            b[c] += nq[s] * us[c];
+        }
+    }
+    for (int c = 0; c < n; c++) {
+        u[c] = beta * a[c];
+        out[c] = p->scale * (b[c] + nq[last] * u[c]);
+    }
+}
+
+static void tokens(const struct gdn_open_tokens *p)
+{
+    for (int64_t j = 0; j < p->n_columns; j += COLUMNS) {
+        const int64_t n = p->n_columns - j;
+        for (int t = 0; t < p->n; t++)
+            if (n >= COLUMNS)
+                token(p, t, j, COLUMNS);
+            else
+                token(p, t, j, (int)n);
+    }
+}
+
+static inline void edge_row(const struct gdn_open_edge *p, int64_t i, int64_t j, int n, float decay)
+{
+    const float *w = p->decayed_keys + i * GDN_CHUNK, *S = p->state + i * p->d_v + j;
+    float a[COLUMNS], *next = p->next + i * p->d_v + j;
+    for (int c = 0; c < n; c++) a[c] = decay * S[c];
+    for (int s = 0; s < GDN_CHUNK; s++) {
+        const float *u = p->u + s * p->d_v + j;
+        for (int c = 0; c < n; c++) a[c] += w[s] * u[c];
+    }
+    for (int c = 0; c < n; c++) next[c] = a[c];
+}
+
+static void edge(const struct gdn_open_edge *p)
+{
+    const double G = p->G[GDN_CHUNK - 1];
+    const float decay = expf((float)G);
+    float w[GDN_CHUNK];
+    for (int s = 0; s < GDN_CHUNK; s++) w[s] = expf((float)(G - p->G[s]));
+    for (int64_t i = 0; i < p->d_k; i++)
+        for (int s = 0; s < GDN_CHUNK; s++)
+            p->decayed_keys[i * GDN_CHUNK + s] = w[s] * p->keys[i * GDN_CHUNK + s];
+    for (int64_t j = 0; j < p->n_columns; j += COLUMNS) {
+        const int64_t n = p->n_columns - j;
+        for (int64_t i = 0; i < p->d_k; i++)
+            if (n >= COLUMNS)
+                edge_row(p, i, j, COLUMNS, decay);
+            else
+                edge_row(p, i, j, (int)n, decay);
+    }
+}
+
+static void run(void *lane, const void *args)
+{
+    static const struct gdn_open_steps steps = {dots, decays, tokens, edge};
+    gdn_open_chunk_walk(lane, args, &steps);
+}
+
+const struct qrn_kernel qrn_cpu_gdn_open_chunk_generic = {
+    .op = QRN_OP_gdn_open_chunk, .name = "cpu.gdn_open_chunk.generic",
+    .scratch_bytes = gdn_open_chunk_scratch, .run = run,
+};

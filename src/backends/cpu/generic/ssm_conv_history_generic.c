@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT
+ * ssm_conv_history in portable C. */
+#include "backends/cpu/generic/ssm_conv_tokens.h"
+
+static void run(void *lane, const void *args)
+{
+    ssm_conv_history_walk(lane, args, conv_tokens_f32);
+}
+
+const struct qrn_kernel qrn_cpu_ssm_conv_history_generic = {
+    .op = QRN_OP_ssm_conv_history, .name = "cpu.ssm_conv_history.generic",
+    .scratch_bytes = ssm_conv_history_scratch, .run = run,
+};
