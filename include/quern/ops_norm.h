@@ -32,6 +32,68 @@ struct qrn_rms_norm_args {
 };
 QRN_OP_FUNCTIONS(rms_norm);
 
+/**
+ * Rows scaled to length 1, times a factor.
+ *
+ *     out = scale * x / sqrt(sum(x^2) + eps)
+ *
+ * A row is the last dimension.  Rows of 0 elements are an error.
+ */
+struct qrn_l2_norm_args {
+    struct qrn_tensor x;   /* [..., d], 1 to 4 dimensions */
+    struct qrn_tensor out; /* as x; may be x */
+    float eps;             /* > 0, or 0; inside the root */
+    float scale;           /* finite; 0: 1 */
+};
+QRN_OP_FUNCTIONS(l2_norm);
+
+/* Element by element: all tensors of one op have the same shape, 1 to 4 dimensions. */
+
+/** out = x + y */
+struct qrn_add_args {
+    struct qrn_tensor x, y;
+    struct qrn_tensor out; /* may be x or y */
+};
+QRN_OP_FUNCTIONS(add);
+
+/** out = x * y */
+struct qrn_mul_args {
+    struct qrn_tensor x, y;
+    struct qrn_tensor out; /* may be x or y */
+};
+QRN_OP_FUNCTIONS(mul);
+
+/** out = gate / (1 + exp(-gate)) * up: the middle of a SwiGLU layer (arXiv:2002.05202). */
+struct qrn_silu_mul_args {
+    struct qrn_tensor gate, up;
+    struct qrn_tensor out; /* may be gate or up */
+};
+QRN_OP_FUNCTIONS(silu_mul);
+
+/** out = x / (1 + exp(-gate)): an output gate. */
+struct qrn_sigmoid_mul_args {
+    struct qrn_tensor x, gate;
+    struct qrn_tensor out; /* may be x or gate */
+};
+QRN_OP_FUNCTIONS(sigmoid_mul);
+
+/**
+ * The same values in another type.  To f16 and bf16: round to nearest even, too large becomes
+ * infinite, NaN stays NaN.
+ */
+struct qrn_cast_args {
+    struct qrn_tensor x;   /* [..., d]: f32, f16, bf16, f64, f8 or any GGUF block type */
+    struct qrn_tensor out; /* as x: f32, f16 or bf16 */
+};
+QRN_OP_FUNCTIONS(cast);
+
+/** The same bytes elsewhere: any type, any strides on both sides. */
+struct qrn_copy_args {
+    struct qrn_tensor x;
+    struct qrn_tensor out; /* type and shape of x */
+};
+QRN_OP_FUNCTIONS(copy);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ * Ranks: larger first, then the lower index; NaN last.  Heaps of indices by rank. */
+#ifndef QUERN_BACKENDS_CPU_RANKING_H
+#define QUERN_BACKENDS_CPU_RANKING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* x[a] comes before x[b]. */
+static inline bool ranks_before(const float *x, int32_t a, int32_t b)
+{
+    if (x[a] > x[b]) return true;
+    if (x[a] < x[b]) return false;
+    const bool a_is_nan = x[a] != x[a], b_is_nan = x[b] != x[b];
+    return a_is_nan != b_is_nan ? b_is_nan : a < b;
+}
+
+/* Lets heap[i] sink to its place.  The root of n is the first in rank, or, last_first, the last. */
+static inline void sift_down(const float *x, int32_t *heap, int64_t n, int64_t i, bool last_first)
+{
+    const int32_t sinking = heap[i];
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && ranks_before(x, heap[child + 1], heap[child]) != last_first) child++;
+        if (ranks_before(x, heap[child], sinking) == last_first) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = sinking;
+}
+
+static inline void make_heap(const float *x, int32_t *heap, int64_t n, bool last_first)
+{
+    for (int64_t i = n / 2 - 1; i >= 0; i--) sift_down(x, heap, n, i, last_first);
+}
+
+/* Takes the root out of a heap of n, whose last place then holds it. */
+static inline int32_t pop_heap(const float *x, int32_t *heap, int64_t n, bool last_first)
+{
+    const int32_t root = heap[0];
+    heap[0] = heap[n - 1];
+    sift_down(x, heap, n - 1, 0, last_first);
+    heap[n - 1] = root;
+    return root;
+}
+
+/* The first k of n in rank, in order; 1 <= k <= n. */
+static inline void first_in_rank(const float *x, int64_t n, int64_t k, int32_t *ids)
+{
+    for (int64_t i = 0; i < k; i++) ids[i] = (int32_t)i;
+    make_heap(x, ids, k, true);
+    for (int64_t i = k; i < n; i++) {
+        if (!ranks_before(x, (int32_t)i, ids[0])) continue;
+        ids[0] = (int32_t)i;
+        sift_down(x, ids, k, 0, true);
+    }
+    for (int64_t i = k; i > 1; i--) (void)pop_heap(x, ids, i, true);
+}
+
+#endif

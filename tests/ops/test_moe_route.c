@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ * moe_route: every kernel against the reference, ties, NaN, and every documented error. */
+#include <math.h>
+
+#include "support/op_test.h"
+
+static const struct {
+    int64_t n_tokens, n_experts, top_k;
+    const char *why;
+} cases[] = {
+    {1, 1, 1, "smallest"},
+    {1, 512, 10, "decode"},
+    {11, 12, 5, "several tokens"},
+    {3, 33, 33, "all experts; no width divides 33"},
+    {40, 128, 8, "more tokens than lanes"},
+    {0, 16, 2, "no tokens"},
+};
+
+static struct qrn_moe_route_args make(struct mem *m, struct rng *r, int64_t n, int64_t e, int64_t k)
+{
+    return (struct qrn_moe_route_args){
+        .logits = mem_filled(m, r, 2.0, 2, (const int64_t[]){n, e}),
+        .ids = mem_tensor(m, QRN_I32, 2, (const int64_t[]){n, k}),
+        .weights = mem_tensor(m, QRN_F32, 2, (const int64_t[]){n, k}),
+    };
+}
+
+static void test_reference(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open(&d, 3);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mem m = {0};
+        struct rng r = {i};
+        struct qrn_moe_route_args a =
+            make(&m, &r, cases[i].n_tokens, cases[i].n_experts, cases[i].top_k);
+        for (int normalise = 0; normalise < 2; normalise++) {
+            a.normalise = normalise;
+            for (size_t j = 0; j < d.n; j++)
+                op_test_against_reference(d.dev[j], QRN_OP_moe_route, &a, 3e-6, cases[i].why);
+            op_test_same_bits(QRN_OP_moe_route, &a, cases[i].why);
+        }
+        mem_free_all(&m);
+    }
+    devices_close(&d);
+}
+
+static void test_strided(void **state)
+{
+    (void)state;
+    struct devices d;
+    struct mem m = {0};
+    struct rng r = {50};
+    devices_open(&d, 2);
+    const struct qrn_tensor logits = mem_filled(&m, &r, 2.0, 2, (const int64_t[]){6, 50});
+    const struct qrn_tensor ids = mem_tensor(&m, QRN_I32, 2, (const int64_t[]){6, 9});
+    const struct qrn_tensor weights = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 7});
+    const struct qrn_moe_route_args a = {.logits = qrn_tensor_slice(logits, 1, 9, 20),
+                                         .ids = qrn_tensor_slice(ids, 1, 2, 4),
+                                         .weights = qrn_tensor_slice(weights, 1, 3, 4),
+                                         .normalise = true};
+    for (size_t j = 0; j < d.n; j++)
+        op_test_against_reference(d.dev[j], QRN_OP_moe_route, &a, 3e-6, "strided");
+    devices_close(&d);
+    mem_free_all(&m);
+}
+
+/* Equal logits: the lowest id first.  What is no number comes last, and is answered with NaN. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    static const struct {
+        float logits[6];
+        int32_t ids[4];
+        bool weights_are_numbers;
+    } rows[] = {
+        {{1, 1, 1, 1, 1, 1}, {0, 1, 2, 3}, true},
+        {{0, 5, 2, 5, 2, 2}, {1, 3, 2, 4}, true},
+        {{NAN, 1, NAN, 2, NAN, NAN}, {3, 1, 0, 2}, false},
+        {{NAN, NAN, NAN, NAN, NAN, NAN}, {0, 1, 2, 3}, false},
+        {{-INFINITY, 1, -INFINITY, 2, -INFINITY, -INFINITY}, {3, 1, 0, 2}, true},
+        {{-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY}, {0, 1, 2, 3}, false},
+        {{0, 1, INFINITY, 2, 3, 4}, {2, 5, 4, 3}, false},
+        {{0.0f, -0.0f, 0.0f, -1, -2, -3}, {0, 1, 2, 3}, true},
+        {{-1e30f, 3e38f, -3e38f, 88.0f, -88.0f, 1e-30f}, {1, 3, 5, 4}, true},
+    };
+    struct devices d;
+    devices_open(&d, 1);
+    for (size_t j = 0; j < d.n; j++)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            int32_t ids[4];
+            float weights[4];
+            const struct qrn_moe_route_args a = {.logits = qrn_tensor_2d(QRN_F32, rows[i].logits, 1, 6),
+                                                 .ids = qrn_tensor_2d(QRN_I32, ids, 1, 4),
+                                                 .weights = qrn_tensor_2d(QRN_F32, weights, 1, 4)};
+            assert_int_equal(qrn_moe_route(d.dev[j], &a, NULL), QRN_OK);
+            assert_memory_equal(ids, rows[i].ids, sizeof ids);
+            for (int k = 0; k < 4; k++) assert_int_equal(!isnan(weights[k]), rows[i].weights_are_numbers);
+            op_test_against_reference(d.dev[j], QRN_OP_moe_route, &a, 3e-6, "ranks");
+        }
+    devices_close(&d);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    const enum qrn_op_id id = QRN_OP_moe_route;
+    struct mem m = {0};
+    struct rng r = {5};
+    struct qrn_device *dev;
+    assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
+    const struct qrn_moe_route_args good = make(&m, &r, 3, 12, 5);
+    struct qrn_moe_route_args a = good;
+    a.logits = (struct qrn_tensor){0};
+    op_test_fails(dev, id, &a, QRN_ERR_ARGUMENT, "moe_route: logits is missing");
+    a = good;
+    a.logits.dtype = QRN_BF16;
+    op_test_fails(dev, id, &a, QRN_ERR_DTYPE, "logits is bf16, wants f32");
+    a = good;
+    a.ids.dtype = QRN_U32;
+    op_test_fails(dev, id, &a, QRN_ERR_DTYPE, "ids is u32, wants i32");
+    a = good;
+    a.ids.shape[0] = 2;
+    op_test_fails(dev, id, &a, QRN_ERR_SHAPE, "ids.shape[0] is 2, wants 3");
+    a = good;
+    a.weights.shape[1] = 4;
+    op_test_fails(dev, id, &a, QRN_ERR_SHAPE, "weights.shape[1] is 4, wants 5 (that of ids)");
+    a = good;
+    a.logits.shape[1] = 4;
+    op_test_fails(dev, id, &a, QRN_ERR_SHAPE, "ids.shape[1] is 5, wants 1 to 4 (experts)");
+    a = good;
+    a.ids.shape[1] = a.weights.shape[1] = 0;
+    op_test_fails(dev, id, &a, QRN_ERR_SHAPE, "ids.shape[1] is 0, wants 1 to 12 (experts)");
+    a = good;
+    a.logits.n_dims = 1;
+    a.logits.stride[0] = 1;
+    op_test_fails(dev, id, &a, QRN_ERR_SHAPE, "logits has 1 dimensions, wants 2");
+    a = good;
+    a.ids.data = a.weights.data;
+    op_test_fails(dev, id, &a, QRN_ERR_ARGUMENT, "ids overlaps weights");
+    qrn_device_close(dev);
+    mem_free_all(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_strided),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
