@@ -85,6 +85,11 @@ void qrn_buffer_retain(struct qrn_buffer *b)
     atomic_fetch_add_explicit(&b->n_references, 1, memory_order_relaxed);
 }
 
+bool qrn_buffer_is_shared(const struct qrn_buffer *b)
+{
+    return atomic_load_explicit(&b->n_references, memory_order_acquire) > 1;
+}
+
 static void pool_take_back(struct qrn_pool *pool, struct qrn_buffer *b);
 
 void qrn_buffer_release(struct qrn_buffer *b)

@@ -57,4 +57,11 @@ enum qrn_status qrn_op_call(struct qrn_device *dev, enum qrn_op_id op, const voi
                             struct qrn_error *err);
 void qrn_op_record(struct qrn_encoder *enc, enum qrn_op_id op, const void *args);
 
+/* Submits ops begin .. end - 1 of a recording. */
+enum qrn_status qrn_encoder_submit_range(struct qrn_encoder *enc, size_t begin, size_t end,
+                                         struct qrn_error *err);
+
+/* Whether somebody else holds the buffer too: then it must not be written. */
+bool qrn_buffer_is_shared(const struct qrn_buffer *buffer);
+
 #endif

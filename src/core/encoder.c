@@ -138,19 +138,25 @@ void qrn_op_record(struct qrn_encoder *enc, enum qrn_op_id op, const void *args)
         qrn_error_prefix(&enc->failure, enc->failure.status, "op %zu of the recording", enc->n_steps);
 }
 
-enum qrn_status qrn_encoder_submit(struct qrn_encoder *enc, struct qrn_error *err)
+enum qrn_status qrn_encoder_submit_range(struct qrn_encoder *enc, size_t begin, size_t end,
+                                         struct qrn_error *err)
 {
     if (enc->failure.status != QRN_OK) {
         if (err) *err = enc->failure;
         return enc->failure.status;
     }
-    if (enc->n_steps == 0) return QRN_OK;
+    if (begin == end) return QRN_OK;
     struct qrn_device *dev = enc->dev;
     pthread_mutex_lock(&dev->lock);
     const enum qrn_status status =
-        dev->backend->execute(dev, enc->steps, enc->n_steps, enc->scratch_bytes, err);
+        dev->backend->execute(dev, enc->steps + begin, end - begin, enc->scratch_bytes, err);
     pthread_mutex_unlock(&dev->lock);
     return status;
+}
+
+enum qrn_status qrn_encoder_submit(struct qrn_encoder *enc, struct qrn_error *err)
+{
+    return qrn_encoder_submit_range(enc, 0, enc->n_steps, err);
 }
 
 enum qrn_status qrn_encoder_wait(struct qrn_encoder *enc, struct qrn_error *err)

@@ -12,7 +12,7 @@ enum qrn_architecture { QRN_QWEN35, QRN_QWEN35MOE, QRN_QWEN3NEXT };
 
 #define QRN_CONFIG_MAX_EOS 16
 
-enum qrn_rope_scaling { QRN_ROPE_SCALING_NONE, QRN_ROPE_SCALING_YARN };
+enum qrn_rope_scaling_kind { QRN_ROPE_SCALING_NONE, QRN_ROPE_SCALING_YARN };
 
 /* How a directory's weights are stored; GGUF types its tensors itself and is QUANT_NONE. */
 enum qrn_quant_kind {
@@ -48,7 +48,7 @@ struct qrn_model_config {
     int64_t n_rot; /* dims that rope turns, from 0; even, <= head_dim */
     double rope_theta;
     int64_t rope_sections[4]; /* of multi-axis rope, in pairs; all 0: plain rope */
-    enum qrn_rope_scaling rope_scaling;
+    enum qrn_rope_scaling_kind rope_scaling;
     struct {
         double factor, beta_fast, beta_slow;
         double attention_factor; /* what cos and sin are multiplied by, defaults resolved */

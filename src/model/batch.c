@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ * What a part of a batch takes, writes, and leaves behind. */
+#include "model/batch.h"
+
+#include <string.h>
+#include "base/error.h"
+#include "core/device_impl.h"
+
+static enum qrn_status fresh(struct qrn_seq *seq, size_t n_bytes, struct qrn_buffer **out,
+                             struct qrn_error *err)
+{
+    return qrn_pool_acquire(seq->model->pool, n_bytes, out, err);
+}
+
+static enum qrn_status copy_of(struct qrn_seq *seq, const struct qrn_buffer *old, struct qrn_buffer **out,
+                               struct qrn_error *err)
+{
+    QRN_TRY(fresh(seq, qrn_buffer_size(old), out, err));
+    memcpy(qrn_buffer_data(*out), qrn_buffer_data(old), qrn_buffer_size(old));
+    return QRN_OK;
+}
+
+/* S0 is read where it is.  Each edge writes a state and begins new rows: fresh ones, so that the chunk
+ * that the sequence stands in, and the one before it, stay whole until the pass has succeeded. */
+static enum qrn_status prepare_recurrent(struct qrn_part *p, struct qrn_error *err)
+{
+    struct qrn_seq *seq = p->seq;
+    const struct qrn_seq_sizes *z = &seq->model->sizes;
+    const int64_t chunk = qrn_chunk_of(seq->n_tokens);
+    const int64_t n_edges = qrn_chunk_of(seq->n_tokens + p->n) - chunk;
+    const int here = (int)(chunk & 1), next = 1 - here;
+    if (!z->n_linear) return QRN_OK;
+    if (n_edges >= 1) {
+        QRN_TRY(fresh(seq, z->state, &p->state[next], err));
+        QRN_TRY(fresh(seq, z->rows, &p->rows[next], err));
+    }
+    if (n_edges >= 2) QRN_TRY(fresh(seq, z->state, &p->state[here], err));
+    if (n_edges >= 2 || qrn_buffer_is_shared(seq->rows[here]))
+        QRN_TRY(copy_of(seq, seq->rows[here], &p->rows[here], err));
+    if (p->n > QRN_HISTORY_SLACK || qrn_buffer_is_shared(seq->history))
+        QRN_TRY(copy_of(seq, seq->history, &p->history, err));
+    return QRN_OK;
+}
+
+static enum qrn_status prepare_pages(struct qrn_part *p, struct qrn_error *err)
+{
+    struct qrn_seq *seq = p->seq;
+    const struct qrn_seq_sizes *z = &seq->model->sizes;
+    const int64_t n_pages = (seq->n_tokens + p->n + QRN_CHUNK - 1) / QRN_CHUNK;
+    if (!z->n_attention) return QRN_OK;
+    if (seq->n_tokens % QRN_CHUNK && qrn_buffer_is_shared(seq->pages[seq->n_pages - 1])) {
+        struct qrn_buffer *own;
+        QRN_TRY(copy_of(seq, seq->pages[seq->n_pages - 1], &own, err));
+        qrn_buffer_release(seq->pages[seq->n_pages - 1]);
+        seq->pages[seq->n_pages - 1] = own;
+    }
+    while (seq->n_pages < n_pages) {
+        QRN_TRY(fresh(seq, z->page, &seq->pages[seq->n_pages], err));
+        seq->n_pages++;
+    }
+    return QRN_OK;
+}
+
+enum qrn_status qrn_part_prepare(struct qrn_part *p, struct qrn_error *err)
+{
+    p->n_pages_before = p->seq->n_pages;
+    enum qrn_status s = qrn_seq_reserve(p->seq, p->seq->n_tokens + p->n, err);
+    if (s == QRN_OK) s = prepare_recurrent(p, err);
+    if (s == QRN_OK) s = prepare_pages(p, err);
+    if (s != QRN_OK) qrn_part_drop(p);
+    return s;
+}
+
+static void take_over(struct qrn_buffer **slot, struct qrn_buffer **made)
+{
+    if (!*made) return;
+    qrn_buffer_release(*slot);
+    *slot = *made;
+    *made = NULL;
+}
+
+void qrn_part_commit(struct qrn_part *p)
+{
+    struct qrn_seq *seq = p->seq;
+    for (int i = 0; i < 2; i++) {
+        take_over(&seq->state[i], &p->state[i]);
+        take_over(&seq->rows[i], &p->rows[i]);
+    }
+    take_over(&seq->history, &p->history);
+    memcpy(seq->tokens + seq->n_tokens, p->append->tokens + p->first, (size_t)p->n * sizeof *seq->tokens);
+    seq->n_tokens += p->n;
+    if (seq->n_tokens > seq->peak) seq->peak = seq->n_tokens;
+    qrn_seq_drop_unreachable(seq);
+    p->append->n_done += p->n;
+}
+
+void qrn_part_drop(struct qrn_part *p)
+{
+    for (int i = 0; i < 2; i++) {
+        qrn_buffer_release(p->state[i]);
+        qrn_buffer_release(p->rows[i]);
+        p->state[i] = p->rows[i] = NULL;
+    }
+    qrn_buffer_release(p->history);
+    p->history = NULL;
+    while (p->seq->n_pages > p->n_pages_before) qrn_buffer_release(p->seq->pages[--p->seq->n_pages]);
+}
+
+static uint64_t address(const struct qrn_buffer *made, const struct qrn_buffer *old)
+{
+    const struct qrn_buffer *b = made ? made : old;
+    return b ? (uint64_t)(uintptr_t)qrn_buffer_data(b) : 0;
+}
+
+void qrn_part_fill_tables(const struct qrn_part *p, struct qrn_workspace *w, int64_t i_seq,
+                          int64_t max_pages)
+{
+    const struct qrn_seq *seq = p->seq;
+    const int here = (int)(qrn_chunk_of(seq->n_tokens) & 1);
+    for (int64_t i = 0; i < p->n; i++) {
+        w->ids[p->row + i] = p->append->tokens[p->first + i];
+        w->positions[p->row + i] = (int32_t)(seq->n_tokens + i);
+    }
+    w->seq_begin[i_seq] = (int32_t)p->row;
+    w->seq_begin[i_seq + 1] = (int32_t)(p->row + p->n);
+    w->seq_position[i_seq] = (int32_t)seq->n_tokens;
+    w->state[3 * i_seq] = address(NULL, seq->state[here]);
+    for (int i = 0; i < 2; i++) {
+        w->state[3 * i_seq + 1 + i] = address(p->state[i], NULL);
+        w->rows[2 * i_seq + i] = address(p->rows[i], seq->rows[i]);
+    }
+    w->history[i_seq] = address(p->history, seq->history);
+    for (int64_t i = 0; i < max_pages; i++)
+        w->pages[i_seq * max_pages + i] = i < seq->n_pages ? address(NULL, seq->pages[i]) : 0;
+}

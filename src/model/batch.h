@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ * A batch: what one pass through the layers works on, and what it will change when it succeeds. */
+#ifndef QUERN_MODEL_BATCH_H
+#define QUERN_MODEL_BATCH_H
+
+#include "model/seq.h"
+
+/* Consecutive new tokens of one sequence.  Buffers that the pass writes and that its failure must not
+ * lose are fresh ones, taken over by the sequence on success. */
+struct qrn_part {
+    struct qrn_append *append;
+    struct qrn_seq *seq;
+    int64_t first, n; /* of the append's tokens */
+    int64_t row;      /* of the batch, where they begin */
+    struct qrn_buffer *state[2], *rows[2], *history; /* fresh, or NULL */
+    int64_t n_pages_before;
+};
+
+/* Takes what the part needs from the pool.  On failure the sequence is as it was. */
+enum qrn_status qrn_part_prepare(struct qrn_part *part, struct qrn_error *err);
+/* The pass succeeded: the sequence has the tokens. */
+void qrn_part_commit(struct qrn_part *part);
+/* It did not: gives back what was taken. */
+void qrn_part_drop(struct qrn_part *part);
+
+/* Writes the part into the tables of the workspace as sequence i_seq of the batch. */
+void qrn_part_fill_tables(const struct qrn_part *part, struct qrn_workspace *w, int64_t i_seq,
+                          int64_t max_pages);
+
+#endif

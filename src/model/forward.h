@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ * The forward pass as a list of ops: recorded, or run one by one. */
+#ifndef QUERN_MODEL_FORWARD_H
+#define QUERN_MODEL_FORWARD_H
+
+#include "model/model_impl.h"
+
+/* Where ops go.  The first failure sticks; after it nothing is emitted. */
+struct qrn_emitter {
+    struct qrn_device *device;
+    struct qrn_encoder *encoder; /* NULL: run at once */
+    enum qrn_status status;
+    struct qrn_error error;
+};
+
+/* x = rows of the embedding for work.ids. */
+void qrn_forward_embedding(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s);
+/* x = x + mixer(norm(x)); x = x + mlp(norm(x)). */
+void qrn_forward_layer(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s,
+                       int64_t i_layer);
+/* logits of rows work.head_rows[0 .. n) of x, and head_normed: their final norm. */
+void qrn_forward_head(struct qrn_emitter *e, struct qrn_model *model, int64_t n);
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT
+ * Opening a model: files, weights, the sizes of sequences, the buffers of a step. */
+#include <quern/model.h>
+#include <quern/version.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "model/model_impl.h"
+
+enum { DEFAULT_BATCH = 512, LEAST_BATCH = 64, MOST_BATCH = 8192 };
+
+static const char *architecture_name(enum qrn_architecture a)
+{
+    static const char *const names[] = {
+        [QRN_QWEN35] = "qwen35", [QRN_QWEN35MOE] = "qwen35moe", [QRN_QWEN3NEXT] = "qwen3next"};
+    return names[a];
+}
+
+static const char *format_name(enum qrn_model_format f)
+{
+    static const char *const names[] = {
+        [QRN_FORMAT_GGUF] = "gguf", [QRN_FORMAT_SAFETENSORS] = "safetensors", [QRN_FORMAT_MLX] = "mlx"};
+    return names[f];
+}
+
+static enum qrn_status check_options(const struct qrn_model_options *o, struct qrn_error *err)
+{
+    if (!o->device) return qrn_fail(err, QRN_ERR_ARGUMENT, "device is NULL");
+    if ((unsigned)o->kv > QRN_KV_F32)
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "kv is %d, which is no type of cache", (int)o->kv);
+    if (o->max_context < 0 || o->max_context > INT32_MAX)
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "max_context is %" PRId64 ", wants 0 to %d", o->max_context,
+                        INT32_MAX);
+    if (o->max_batch && (o->max_batch < LEAST_BATCH || o->max_batch > MOST_BATCH))
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "max_batch is %" PRId64 ", wants %d to %d", o->max_batch,
+                        LEAST_BATCH, MOST_BATCH);
+    return QRN_OK;
+}
+
+static bool mul(size_t a, int64_t b, size_t *out)
+{
+    return qrn_mul_size(a, (size_t)b, out);
+}
+
+static enum qrn_status measure(struct qrn_model *m, struct qrn_error *err)
+{
+    const struct qrn_model_config *c = &m->files.config;
+    struct qrn_seq_sizes z = {0};
+    for (int64_t i = 0; i < c->n_layers; i++)
+        if (c->layer_is_linear[i])
+            z.n_linear++;
+        else
+            z.n_attention++;
+    bool fits = true;
+    if (z.n_linear) {
+        const int64_t n_conv = 2 * c->n_k_heads * c->d_k + c->n_v_heads * c->d_v;
+        z.state_layer = qrn_gdn_state_bytes(c->n_v_heads, c->d_k, c->d_v);
+        z.rows_layer = qrn_gdn_rows_bytes(c->n_k_heads, c->n_v_heads, c->d_k, c->d_v);
+        z.history_row = (size_t)n_conv * sizeof(float);
+        fits = z.state_layer && z.rows_layer && mul(z.state_layer, z.n_linear, &z.state) &&
+               mul(z.rows_layer, z.n_linear, &z.rows);
+    }
+    if (z.n_attention) {
+        z.page_layer = qrn_kv_page_bytes(m->kv_dtype, c->n_kv_heads, c->head_dim);
+        fits = fits && z.page_layer && mul(z.page_layer, z.n_attention, &z.page);
+    }
+    if (!fits) return qrn_fail(err, QRN_ERR_UNSUPPORTED, "the state of a sequence does not fit in memory");
+    m->sizes = z;
+    return QRN_OK;
+}
+
+/* "quern 0.1.0, cpu avx512vnni, q8 activations, f16 cache, weights f32+q4_0" */
+static enum qrn_status name_bits(struct qrn_model *m, bool exact, struct qrn_error *err)
+{
+    char text[512];
+    size_t n = (size_t)snprintf(text, sizeof text, "quern %s, %s, %s activations, %s cache, weights",
+                                qrn_version(), qrn_device_bits(m->device), exact ? "f32" : "q8",
+                                qrn_dtype_info(m->kv_dtype)->name);
+    for (int t = 0, first = 1; t < QRN_DTYPE_COUNT && n < sizeof text; t++) {
+        if (!(m->weights.dtypes >> t & 1)) continue;
+        n += (size_t)snprintf(text + n, sizeof text - n, "%c%s", first ? ' ' : '+',
+                              qrn_dtype_info((enum qrn_dtype)t)->name);
+        first = 0;
+    }
+    m->bits = qrn_strdup(&m->host.allocator, text);
+    return m->bits ? QRN_OK : qrn_fail_memory(err, n, "the bits id");
+}
+
+static void describe(struct qrn_model *m)
+{
+    const struct qrn_model_config *c = &m->files.config;
+    const struct qrn_seq_sizes *z = &m->sizes;
+    m->info = (struct qrn_model_info){
+        .architecture = architecture_name(c->architecture),
+        .format = format_name(m->files.format),
+        .bits = m->bits,
+        .n_layers = c->n_layers,
+        .n_attention_layers = z->n_attention,
+        .d_model = c->d_model,
+        .vocab_size = c->vocab_size,
+        .context_length = c->context_length,
+        .n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .n_k_heads = c->n_k_heads,
+        .n_v_heads = c->n_v_heads,
+        .d_k = c->d_k,
+        .d_v = c->d_v,
+        .conv_kernel = c->conv_kernel,
+        .d_ff = c->n_experts ? c->d_ff_expert : c->d_ff,
+        .n_experts = c->n_experts,
+        .n_experts_used = c->n_experts_used,
+        .n_parameters = m->weights.n_parameters,
+        .weight_bytes = m->weights.n_bytes,
+        .read_bytes_per_token = m->weights.bytes_per_token,
+        .state_bytes = z->state,
+        .rows_bytes = z->rows,
+        .history_bytes_per_row = (size_t)z->n_linear * z->history_row,
+        .kv_bytes_per_token = z->page / QRN_CHUNK,
+        .work_bytes = m->work.n_bytes,
+    };
+}
+
+static enum qrn_status open_parts(struct qrn_model *m, const struct qrn_model_options *o,
+                                  struct qrn_error *err)
+{
+    const struct qrn_model_config *c = &m->files.config;
+    QRN_TRY(qrn_model_files_open(o, &m->files, err));
+    m->max_context = o->max_context ? o->max_context : c->context_length;
+    m->max_batch = o->max_batch ? o->max_batch : DEFAULT_BATCH;
+    QRN_TRY(measure(m, err));
+    const struct qrn_load_options load = {.device = o->device, .exact = o->exact, .progress = o->progress,
+                                          .progress_user = o->progress_user};
+    QRN_TRY(qrn_weights_load(&m->files, &load, &m->host, &m->weights, err));
+    QRN_TRY(name_bits(m, o->exact, err));
+    QRN_TRY(qrn_pool_create(m->device, o->budget_bytes, &m->pool, err));
+    QRN_TRY(qrn_workspace_init(&m->work, c, m->device, m->max_batch, &m->host, err));
+    describe(m);
+    return QRN_OK;
+}
+
+enum qrn_status qrn_model_open(const struct qrn_model_options *o, struct qrn_model **out,
+                               struct qrn_error *err)
+{
+    QRN_TRY(check_options(o, err));
+    struct qrn_model *m = qrn_alloc_zeroed(&o->host.allocator, sizeof *m);
+    if (!m) return qrn_fail_memory(err, sizeof *m, "a model");
+    m->device = o->device;
+    m->host = o->host;
+    m->direct = o->direct;
+    m->kv_dtype = o->kv == QRN_KV_F32 || (o->kv == QRN_KV_DEFAULT && o->exact) ? QRN_F32 : QRN_F16;
+    if (pthread_mutex_init(&m->lock, NULL) != 0) {
+        qrn_free(&o->host.allocator, m, sizeof *m);
+        return qrn_fail(err, QRN_ERR_DEVICE, "cannot make a mutex");
+    }
+    const enum qrn_status s = open_parts(m, o, err);
+    if (s != QRN_OK) {
+        qrn_model_close(m);
+        return s;
+    }
+    *out = m;
+    return QRN_OK;
+}
+
+void qrn_model_close(struct qrn_model *m)
+{
+    if (!m) return;
+    const struct qrn_allocator a = m->host.allocator;
+    qrn_workspace_free(&m->work);
+    qrn_pool_destroy(m->pool);
+    qrn_strfree(&a, m->bits);
+    qrn_weights_free(&m->weights);
+    qrn_model_files_close(&m->files);
+    pthread_mutex_destroy(&m->lock);
+    qrn_free(&a, m, sizeof *m);
+}
+
+const struct qrn_model_info *qrn_model_info(const struct qrn_model *m)
+{
+    return &m->info;
+}
+
+const char *qrn_model_bits(const struct qrn_model *m)
+{
+    return m->bits;
+}
+
+const struct qrn_tokenizer *qrn_model_tokenizer(const struct qrn_model *m)
+{
+    return m->files.tokenizer;
+}
+
+const int32_t *qrn_model_end_tokens(const struct qrn_model *m, size_t *n)
+{
+    *n = (size_t)m->files.config.n_eos;
+    return m->files.config.eos;
+}
+
+struct qrn_pool_stats qrn_model_memory(struct qrn_model *m)
+{
+    return qrn_pool_stats(m->pool);
+}
+
+/* Up to 16 pieces of 4 KiB, evenly spread: enough to tell models apart, fast for any size. */
+static uint64_t hash_samples(uint64_t h, const uint8_t *data, size_t n)
+{
+    enum { PIECE = 4096, N_PIECES = 16 };
+    if (n <= (size_t)PIECE * N_PIECES) return qrn_hash_bytes(h, data, n);
+    for (size_t i = 0; i < N_PIECES; i++)
+        h = qrn_hash_bytes(h, data + (n - PIECE) / (N_PIECES - 1) * i, PIECE);
+    return h;
+}
+
+uint64_t qrn_model_hash(const struct qrn_model *m)
+{
+    const struct qrn_archive *archive = m->files.archive;
+    uint64_t h = QRN_HASH_START;
+    for (size_t i = 0; i < archive->n_tensors; i++) {
+        const struct qrn_archive_tensor *t = &archive->tensors[i];
+        h = qrn_hash_bytes(h, t->name, strlen(t->name));
+        h = qrn_hash_bytes(h, t->type_name, strlen(t->type_name));
+        h = qrn_hash_bytes(h, t->shape, (size_t)t->n_dims * sizeof *t->shape);
+        if (t->data) h = hash_samples(h, t->data, t->n_bytes);
+    }
+    return h;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ * A sequence: its tokens and all that the model remembers of them.
+ *
+ * Memory is in reference-counted buffers of the model's pool, shared by forks and snapshots; a buffer
+ * that is shared is copied, or replaced, before it is written.
+ *
+ *     state[c & 1]  S0 at the beginning of chunk c, for the present chunk, and for the one before it
+ *                   as long as a rollback can reach there
+ *     rows[c & 1]   the open rows of the same chunks
+ *     history       ring of pre-convolution rows [layer][n_history][n_conv]; position p at p % n_history
+ *     pages         keys and values, 64 positions each, all attention layers in one */
+#ifndef QUERN_MODEL_SEQ_H
+#define QUERN_MODEL_SEQ_H
+
+#include "model/model_impl.h"
+
+/* Rows of history beyond what a rollback needs: a step of up to so many tokens overwrites nothing that
+ * its failure would need again. */
+#define QRN_HISTORY_SLACK 8
+
+struct qrn_seq {
+    struct qrn_model *model;
+    int max_rollback;
+    int64_t n_history;
+    int32_t *tokens;
+    int64_t n_tokens, n_tokens_reserved;
+    int64_t peak; /* the most tokens that history and states have seen: what rollback counts from */
+    struct qrn_buffer *state[2], *rows[2], *history;
+    struct qrn_buffer **pages;
+    int64_t n_pages, n_pages_reserved;
+};
+
+static inline int64_t qrn_chunk_of(int64_t position)
+{
+    return position / QRN_CHUNK;
+}
+
+/* Bytes of the history ring of a sequence. */
+size_t qrn_seq_history_bytes(const struct qrn_seq *seq);
+
+/* Memory for tokens and page pointers up to n_tokens. */
+enum qrn_status qrn_seq_reserve(struct qrn_seq *seq, int64_t n_tokens, struct qrn_error *err);
+
+/* An empty shell with tokens reserved and no buffers, for fork and load. */
+enum qrn_status qrn_seq_new(struct qrn_model *model, int max_rollback, struct qrn_seq **out,
+                            struct qrn_error *err);
+
+/* Gives back states and rows of the chunk before the present one when no rollback reaches it. */
+void qrn_seq_drop_unreachable(struct qrn_seq *seq);
+
+#endif

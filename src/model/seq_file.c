@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT
+ * Sequences in files.
+ *
+ *     header (struct below), bits id, tokens, then whole buffers: state and rows of the parities that
+ *     are there, history, pages; at the end the checksum of all that
+ *
+ * Numbers are in the machine's byte order: a file is for the model, build and device that made it. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "model/seq.h"
+
+#define MAGIC "QRNSEQ01"
+
+struct header {
+    char magic[8];
+    uint64_t model_hash, n_bits;
+    int64_t n_tokens, peak, n_history;
+    int32_t max_rollback, present; /* bit i: parity i is there */
+    uint64_t state, rows, history_row, page; /* bytes */
+};
+
+static struct header header_of(const struct qrn_seq *seq)
+{
+    const struct qrn_seq_sizes *z = &seq->model->sizes;
+    struct header h = {.model_hash = qrn_model_hash(seq->model), .n_bits = strlen(seq->model->bits),
+                       .n_tokens = seq->n_tokens, .peak = seq->peak, .n_history = seq->n_history,
+                       .max_rollback = seq->max_rollback, .state = z->state, .rows = z->rows,
+                       .history_row = z->history_row, .page = z->page};
+    memcpy(h.magic, MAGIC, sizeof h.magic);
+    for (int i = 0; i < 2; i++) h.present |= seq->state[i] ? 1 << i : 0;
+    return h;
+}
+
+/* --- saving --- */
+
+struct output {
+    FILE *file;
+    uint64_t hash;
+    bool failed;
+};
+
+static void put(struct output *o, const void *bytes, size_t n)
+{
+    o->hash = qrn_hash_bytes(o->hash, bytes, n);
+    if (n && fwrite(bytes, 1, n, o->file) != n) o->failed = true;
+}
+
+static void put_buffer(struct output *o, const struct qrn_buffer *b)
+{
+    if (b) put(o, qrn_buffer_data(b), qrn_buffer_size(b));
+}
+
+static void put_seq(struct output *o, const struct qrn_seq *seq)
+{
+    const struct header h = header_of(seq);
+    put(o, &h, sizeof h);
+    put(o, seq->model->bits, h.n_bits);
+    put(o, seq->tokens, (size_t)seq->n_tokens * sizeof *seq->tokens);
+    for (int i = 0; i < 2; i++) {
+        put_buffer(o, seq->state[i]);
+        put_buffer(o, seq->rows[i]);
+    }
+    put_buffer(o, seq->history);
+    for (int64_t i = 0; i < seq->n_pages; i++) put_buffer(o, seq->pages[i]);
+    const uint64_t hash = o->hash;
+    if (fwrite(&hash, 1, sizeof hash, o->file) != sizeof hash) o->failed = true;
+}
+
+/* A new file beside path, renamed when it is whole. */
+enum qrn_status qrn_seq_save(const struct qrn_seq *seq, const char *path, struct qrn_error *err)
+{
+    static const char suffix[] = ".XXXXXX";
+    const struct qrn_allocator *a = &seq->model->host.allocator;
+    const size_t n = strlen(path) + sizeof suffix;
+    char *temporary = qrn_alloc(a, n);
+    if (!temporary) return qrn_fail_memory(err, n, "a path");
+    (void)snprintf(temporary, n, "%s%s", path, suffix);
+    enum qrn_status s = QRN_OK;
+    const int fd = mkstemp(temporary);
+    struct output o = {.file = fd >= 0 ? fdopen(fd, "wb") : NULL, .hash = QRN_HASH_START};
+    if (!o.file) {
+        s = qrn_fail(err, QRN_ERR_IO, "%s: %s", temporary, strerror(errno));
+        if (fd >= 0) (void)close(fd);
+    } else {
+        put_seq(&o, seq);
+        if (fclose(o.file) != 0 || o.failed)
+            s = qrn_fail(err, QRN_ERR_IO, "%s: writing failed: %s", path, strerror(errno));
+        else if (rename(temporary, path) != 0)
+            s = qrn_fail(err, QRN_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    if (s != QRN_OK && fd >= 0) (void)unlink(temporary);
+    qrn_free(a, temporary, n);
+    return s;
+}
+
+/* --- loading --- */
+
+struct input {
+    struct qrn_file file;
+    size_t at;
+    uint64_t hash;
+};
+
+static const void *get(struct input *in, size_t n)
+{
+    if (n > in->file.n_bytes - in->at) return NULL;
+    const void *bytes = in->file.bytes + in->at;
+    in->hash = qrn_hash_bytes(in->hash, bytes, n);
+    in->at += n;
+    return bytes;
+}
+
+static enum qrn_status get_buffer(struct input *in, struct qrn_model *model, size_t n,
+                                  struct qrn_buffer **out, struct qrn_error *err)
+{
+    const void *bytes = get(in, n);
+    if (!bytes) return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the file ends early");
+    QRN_TRY(qrn_pool_acquire(model->pool, n, out, err));
+    memcpy(qrn_buffer_data(*out), bytes, n);
+    return QRN_OK;
+}
+
+/* All that the header says fits the model, the options and itself. */
+static enum qrn_status check_header(const struct qrn_model *model, const struct header *h,
+                                    struct qrn_error *err)
+{
+    const struct qrn_seq_sizes *z = &model->sizes;
+    if (memcmp(h->magic, MAGIC, sizeof h->magic) != 0)
+        return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: not a file of a sequence");
+    if (h->model_hash != qrn_model_hash(model))
+        return qrn_fail(err, QRN_ERR_MISMATCH, "saved sequence: made by another model");
+    if (h->state != z->state || h->rows != z->rows || h->history_row != z->history_row ||
+        h->page != z->page)
+        return qrn_fail(err, QRN_ERR_MISMATCH, "saved sequence: made with another type of cache");
+    if (h->n_tokens > model->max_context)
+        return qrn_fail(err, QRN_ERR_LIMIT,
+                        "saved sequence: %" PRId64 " tokens, the context holds %" PRId64, h->n_tokens,
+                        model->max_context);
+    const int64_t kernel = model->files.config.conv_kernel;
+    const int parity = (int)(qrn_chunk_of(h->n_tokens) & 1);
+    const bool good = h->n_tokens >= 0 && h->peak >= h->n_tokens && h->max_rollback >= 0 &&
+                      h->max_rollback <= QRN_CHUNK && h->peak - h->n_tokens <= h->max_rollback &&
+                      h->n_history == kernel - 1 + h->max_rollback + QRN_HISTORY_SLACK &&
+                      (unsigned)h->present <= 3 && (!z->n_linear || h->present >> parity & 1);
+    if (!good) return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the header contradicts itself");
+    return QRN_OK;
+}
+
+static enum qrn_status check_bits(struct input *in, const struct qrn_model *model, uint64_t n_bits,
+                                  unsigned flags, struct qrn_error *err)
+{
+    const char *bits = n_bits <= in->file.n_bytes ? get(in, (size_t)n_bits) : NULL;
+    if (!bits) return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the file ends early");
+    const bool same = n_bits == strlen(model->bits) && memcmp(bits, model->bits, (size_t)n_bits) == 0;
+    if (same || (flags & QRN_LOAD_ANY_BITS)) return QRN_OK;
+    return qrn_fail(err, QRN_ERR_MISMATCH, "saved sequence: of bits id \"%.*s\", this is \"%s\"",
+                    n_bits > 150 ? 150 : (int)n_bits, bits, model->bits);
+}
+
+static enum qrn_status get_tokens(struct input *in, struct qrn_seq *seq, int64_t n,
+                                  struct qrn_error *err)
+{
+    const void *tokens = get(in, (size_t)n * sizeof *seq->tokens);
+    if (!tokens) return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the file ends early");
+    QRN_TRY(qrn_seq_reserve(seq, n, err));
+    memcpy(seq->tokens, tokens, (size_t)n * sizeof *seq->tokens);
+    for (int64_t i = 0; i < n; i++)
+        if (seq->tokens[i] < 0 || seq->tokens[i] >= seq->model->files.config.vocab_size)
+            return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: token %" PRId32 " is out of range",
+                            seq->tokens[i]);
+    seq->n_tokens = n;
+    return QRN_OK;
+}
+
+static enum qrn_status get_seq(struct input *in, struct qrn_seq *seq, const struct header *h,
+                               struct qrn_error *err)
+{
+    struct qrn_model *model = seq->model;
+    const struct qrn_seq_sizes *z = &model->sizes;
+    QRN_TRY(get_tokens(in, seq, h->n_tokens, err));
+    seq->peak = h->peak;
+    for (int i = 0; i < 2 && z->n_linear; i++) {
+        if (!(h->present >> i & 1)) continue;
+        QRN_TRY(get_buffer(in, model, z->state, &seq->state[i], err));
+        QRN_TRY(get_buffer(in, model, z->rows, &seq->rows[i], err));
+    }
+    if (z->n_linear)
+        QRN_TRY(get_buffer(in, model, qrn_seq_history_bytes(seq), &seq->history, err));
+    const int64_t n_pages = z->n_attention ? (h->n_tokens + QRN_CHUNK - 1) / QRN_CHUNK : 0;
+    for (; seq->n_pages < n_pages; seq->n_pages++)
+        QRN_TRY(get_buffer(in, model, z->page, &seq->pages[seq->n_pages], err));
+    const uint64_t hash = in->hash;
+    const void *stored = get(in, sizeof hash);
+    if (!stored || memcmp(stored, &hash, sizeof hash) != 0)
+        return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the checksum does not agree");
+    return QRN_OK;
+}
+
+enum qrn_status qrn_seq_load(struct qrn_model *model, const char *path, unsigned flags,
+                             struct qrn_seq **out, struct qrn_error *err)
+{
+    struct input in = {.hash = QRN_HASH_START};
+    struct header h;
+    struct qrn_seq *seq = NULL;
+    QRN_TRY(qrn_file_open(path, &model->host, &in.file, err));
+    enum qrn_status s = QRN_OK;
+    const void *header = get(&in, sizeof h);
+    if (header) {
+        memcpy(&h, header, sizeof h);
+        s = check_header(model, &h, err);
+    } else {
+        s = qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the file ends early");
+    }
+    if (s == QRN_OK) s = check_bits(&in, model, h.n_bits, flags, err);
+    if (s == QRN_OK) s = qrn_seq_new(model, h.max_rollback, &seq, err);
+    if (s == QRN_OK) s = get_seq(&in, seq, &h, err);
+    qrn_file_close(&in.file);
+    if (s != QRN_OK) {
+        qrn_seq_destroy(seq);
+        return qrn_error_prefix(err, s, "%s", path);
+    }
+    *out = seq;
+    return QRN_OK;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ * Loading all weights of a model, and giving them back. */
+#include "model/weights.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "model/load.h"
+
+void qrn_weights_free(struct qrn_weights *w)
+{
+    const struct qrn_allocator *a = &w->allocator;
+    for (size_t i = 0; i < w->n_buffers; i++) qrn_buffer_release(w->buffers[i]);
+    qrn_free(a, w->buffers, w->n_buffers_reserved * sizeof *w->buffers);
+    qrn_free(a, w->layers, (size_t)w->n_layers * sizeof *w->layers);
+    *w = (struct qrn_weights){0};
+}
+
+static size_t archive_bytes(const struct qrn_archive *archive)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < archive->n_tensors; i++) n += archive->tensors[i].n_bytes;
+    return n;
+}
+
+enum qrn_status qrn_weights_load(const struct qrn_model_files *files,
+                                 const struct qrn_load_options *options,
+                                 const struct qrn_host *host, struct qrn_weights *out,
+                                 struct qrn_error *err)
+{
+    const struct qrn_model_config *c = &files->config;
+    struct qrn_weights w = {
+        .n_layers = c->n_layers,
+        .head_map = c->heads_tiled ? QRN_HEADS_TILED : QRN_HEADS_BLOCK,
+        .allocator = host->allocator,
+    };
+    w.layers = qrn_alloc_zeroed(&w.allocator, (size_t)c->n_layers * sizeof *w.layers);
+    if (!w.layers) return qrn_fail_memory(err, (size_t)c->n_layers * sizeof *w.layers, "layers");
+    for (int64_t i = 0; i < c->n_layers; i++) {
+        w.layers[i].is_linear = c->layer_is_linear[i];
+        w.layers[i].is_moe = c->n_experts > 0;
+    }
+    struct loader ld = {.files = files, .config = c, .options = options, .allocator = &w.allocator,
+                        .weights = &w, .bytes_total = archive_bytes(files->archive), .err = err};
+    const enum qrn_status s =
+        files->format == QRN_FORMAT_GGUF ? qrn_load_gguf(&ld) : qrn_load_hf(&ld);
+    if (s != QRN_OK) {
+        qrn_weights_free(&w);
+        return s;
+    }
+    if (options->progress) (void)options->progress(options->progress_user, 1.0);
+    *out = w;
+    return QRN_OK;
+}
