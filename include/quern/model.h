@@ -135,8 +135,9 @@ struct qrn_append {
     int64_t n_tokens; /* 0 is allowed: nothing happens, and there are no logits */
     enum qrn_logits want;
     float *logits; /* [rows of want][vocab_size]; NULL only with QRN_LOGITS_NONE */
-    float *hidden; /* optional: [n_layers + 2][n_tokens][d_model]: the residual stream after the
-                      embedding and after each layer, and the final norm's output */
+    float *hidden; /* optional: [n_layers + 1][n_tokens][d_model]: what each layer reads (the first
+                      the embedding), and the final norm's output; as hidden_states of
+                      Hugging Face */
     /* results */
     enum qrn_status status; /* of this sequence; the call's own status is the first that failed */
     int64_t n_done;         /* tokens that the sequence took: n_tokens, or fewer when cancelled */

@@ -58,7 +58,7 @@ static enum qrn_status ask_cancel(const struct batch *b, struct qrn_error *err)
     return qrn_fail(err, QRN_ERR_CANCELLED, "the step was cancelled");
 }
 
-/* Rows of the residual stream after layer i_layer (-1: the embedding), for those who asked. */
+/* The rows that layer i_layer reads, for those who asked. */
 static void keep_hidden(const struct batch *b, int64_t i_layer)
 {
     const int64_t d = b->model->files.config.d_model;
@@ -66,7 +66,7 @@ static void keep_hidden(const struct batch *b, int64_t i_layer)
         const struct qrn_part *p = &b->parts[i];
         const struct qrn_append *a = p->append;
         if (!a->hidden) continue;
-        memcpy(a->hidden + ((i_layer + 1) * a->n_tokens + p->first) * d, b->model->work.x + p->row * d,
+        memcpy(a->hidden + (i_layer * a->n_tokens + p->first) * d, b->model->work.x + p->row * d,
                (size_t)(p->n * d) * sizeof(float));
     }
 }
@@ -77,7 +77,7 @@ static enum qrn_status run_direct(const struct batch *b, struct qrn_error *err)
     struct qrn_emitter e = {.device = model->device};
     qrn_forward_embedding(&e, model, b->shape);
     for (int64_t i = 0; i < model->weights.n_layers && e.status == QRN_OK; i++) {
-        keep_hidden(b, i - 1);
+        keep_hidden(b, i);
         QRN_TRY(ask_cancel(b, err));
         qrn_forward_layer(&e, model, b->shape, i);
     }
@@ -85,7 +85,6 @@ static enum qrn_status run_direct(const struct batch *b, struct qrn_error *err)
         if (err) *err = e.error;
         return e.status;
     }
-    keep_hidden(b, model->weights.n_layers - 1);
     return QRN_OK;
 }
 
@@ -114,11 +113,10 @@ static enum qrn_status run_layers_apart(const struct batch *b, struct qrn_error 
     const struct qrn_workspace *w = &b->model->work;
     QRN_TRY(qrn_encoder_submit_range(w->body, 0, w->layer_end[0], err));
     for (int64_t i = 0; i < b->model->weights.n_layers; i++) {
-        keep_hidden(b, i - 1);
+        keep_hidden(b, i);
         QRN_TRY(ask_cancel(b, err));
         QRN_TRY(qrn_encoder_submit_range(w->body, w->layer_end[i], w->layer_end[i + 1], err));
     }
-    keep_hidden(b, b->model->weights.n_layers - 1);
     return QRN_OK;
 }
 
@@ -193,7 +191,7 @@ static enum qrn_status make_logits(const struct batch *b, struct qrn_error *err)
             b->model->work.head_rows[t.n] = (int32_t)(p->row + k);
             t.logits[t.n] = logits;
             t.hidden[t.n] =
-                a->hidden ? a->hidden + ((c->n_layers + 1) * a->n_tokens + at) * c->d_model : NULL;
+                a->hidden ? a->hidden + (c->n_layers * a->n_tokens + at) * c->d_model : NULL;
             if (++t.n == QRN_HEAD_ROWS) QRN_TRY(flush(b->model, &t, err));
         }
     }
