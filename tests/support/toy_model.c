@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT
+ * Models of a few thousand parameters with random weights. */
+#include "support/toy_model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/safetensors.h"
+#include "support/op_test.h"
+
+enum {
+    D = 32, VOCAB = 96, HEADS = 2, KV_HEADS = 1, HEAD_DIM = 16, K_HEADS = 2, V_HEADS = 4, D_K = 16,
+    D_V = 16, FF = 48, EXPERTS = 4, TOP = 2, FF_EXPERT = 32, FF_SHARED = 32, KERNEL = 4,
+    KEYS = K_HEADS * D_K, VALUES = V_HEADS * D_V, CONV = 2 * KEYS + VALUES, N_LAYERS = 3, MAX_TENSORS = 128
+};
+
+struct writer {
+    struct qrn_archive_tensor tensors[MAX_TENSORS];
+    size_t n;
+    struct rng rng;
+    const char *prefix;
+};
+
+static char *format(const char *prefix, const char *name)
+{
+    const size_t n = strlen(prefix) + strlen(name) + 1;
+    char *text = malloc(n);
+    assert_non_null(text);
+    (void)snprintf(text, n, "%s%s", prefix, name);
+    return text;
+}
+
+/* A tensor of normal numbers times scale plus shift. */
+static void add(struct writer *w, const char *prefix, const char *name, double scale, double shift,
+                int n_dims, int64_t n0, int64_t n1, int64_t n2)
+{
+    struct qrn_archive_tensor *t = &w->tensors[w->n++];
+    const int64_t shape[] = {n0, n1, n2};
+    size_t n = 1;
+    assert_true(w->n <= MAX_TENSORS);
+    *t = (struct qrn_archive_tensor){.name = format(prefix, name), .dtype = QRN_F32, .type_name = "F32",
+                                     .n_dims = n_dims};
+    for (int i = 0; i < n_dims; i++) {
+        t->shape[i] = shape[i];
+        n *= (size_t)shape[i];
+    }
+    float *values = malloc(n * sizeof *values);
+    assert_non_null(values);
+    for (size_t i = 0; i < n; i++) values[i] = (float)(shift + scale * rng_normal(&w->rng));
+    t->data = (const uint8_t *)values;
+    t->n_bytes = n * sizeof *values;
+}
+
+static void add_matrix(struct writer *w, const char *layer, const char *name, int64_t n_out, int64_t n_in)
+{
+    add(w, layer, name, 0.25, 0.0, 2, n_out, n_in, 0);
+}
+
+static void add_linear(struct writer *w, const char *layer, enum toy_kind kind)
+{
+    if (kind == TOY_NEXT) {
+        add_matrix(w, layer, "linear_attn.in_proj_qkvz.weight", CONV + VALUES, D);
+        add_matrix(w, layer, "linear_attn.in_proj_ba.weight", 2 * V_HEADS, D);
+    } else {
+        add_matrix(w, layer, "linear_attn.in_proj_qkv.weight", CONV, D);
+        add_matrix(w, layer, "linear_attn.in_proj_z.weight", VALUES, D);
+        add_matrix(w, layer, "linear_attn.in_proj_b.weight", V_HEADS, D);
+        add_matrix(w, layer, "linear_attn.in_proj_a.weight", V_HEADS, D);
+    }
+    add(w, layer, "linear_attn.conv1d.weight", 0.5, 0.0, 3, CONV, 1, KERNEL);
+    add(w, layer, "linear_attn.A_log", 0.5, 0.5, 1, V_HEADS, 0, 0);
+    add(w, layer, "linear_attn.dt_bias", 0.5, -1.0, 1, V_HEADS, 0, 0);
+    add(w, layer, "linear_attn.norm.weight", 0.1, 1.0, 1, D_V, 0, 0);
+    add_matrix(w, layer, "linear_attn.out_proj.weight", D, VALUES);
+}
+
+static void add_attention(struct writer *w, const char *layer)
+{
+    add_matrix(w, layer, "self_attn.q_proj.weight", HEADS * 2 * HEAD_DIM, D);
+    add_matrix(w, layer, "self_attn.k_proj.weight", KV_HEADS * HEAD_DIM, D);
+    add_matrix(w, layer, "self_attn.v_proj.weight", KV_HEADS * HEAD_DIM, D);
+    add_matrix(w, layer, "self_attn.o_proj.weight", D, HEADS * HEAD_DIM);
+    add(w, layer, "self_attn.q_norm.weight", 0.1, 0.0, 1, HEAD_DIM, 0, 0);
+    add(w, layer, "self_attn.k_norm.weight", 0.1, 0.0, 1, HEAD_DIM, 0, 0);
+}
+
+static void add_swiglu(struct writer *w, const char *layer, const char *module, int64_t n)
+{
+    char name[96];
+    (void)snprintf(name, sizeof name, "%s.gate_proj.weight", module);
+    add_matrix(w, layer, name, n, D);
+    (void)snprintf(name, sizeof name, "%s.up_proj.weight", module);
+    add_matrix(w, layer, name, n, D);
+    (void)snprintf(name, sizeof name, "%s.down_proj.weight", module);
+    add_matrix(w, layer, name, D, n);
+}
+
+static void add_mlp(struct writer *w, const char *layer, enum toy_kind kind)
+{
+    if (kind == TOY_DENSE) {
+        add_swiglu(w, layer, "mlp", FF);
+        return;
+    }
+    add_matrix(w, layer, "mlp.gate.weight", EXPERTS, D);
+    add_matrix(w, layer, "mlp.shared_expert_gate.weight", 1, D);
+    add_swiglu(w, layer, "mlp.shared_expert", FF_SHARED);
+    if (kind == TOY_MOE) {
+        add(w, layer, "mlp.experts.gate_up_proj", 0.25, 0.0, 3, EXPERTS, 2 * FF_EXPERT, D);
+        add(w, layer, "mlp.experts.down_proj", 0.25, 0.0, 3, EXPERTS, D, FF_EXPERT);
+        return;
+    }
+    for (int e = 0; e < EXPERTS; e++) {
+        char module[64];
+        (void)snprintf(module, sizeof module, "mlp.experts.%d", e);
+        add_swiglu(w, layer, module, FF_EXPERT);
+    }
+}
+
+static void write_config(const char *dir, enum toy_kind kind)
+{
+    static const char *const types[] = {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"};
+    char path[512], moe[256] = "";
+    if (kind != TOY_DENSE)
+        (void)snprintf(moe, sizeof moe,
+                       "\"num_experts\": %d, \"num_experts_per_tok\": %d, \"moe_intermediate_size\": %d, "
+                       "\"shared_expert_intermediate_size\": %d, \"norm_topk_prob\": true, ",
+                       EXPERTS, TOP, FF_EXPERT, FF_SHARED);
+    (void)snprintf(path, sizeof path, "%s/config.json", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    if (kind == TOY_MOE) (void)fprintf(f, "{\"model_type\": \"qwen3_5_moe\", \"text_config\": ");
+    (void)fprintf(
+        f,
+        "{\"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_hidden_layers\": %d, "
+        "\"num_attention_heads\": %d, \"num_key_value_heads\": %d, \"head_dim\": %d, "
+        "\"linear_num_key_heads\": %d, \"linear_num_value_heads\": %d, \"linear_key_head_dim\": %d, "
+        "\"linear_value_head_dim\": %d, \"linear_conv_kernel_dim\": %d, \"intermediate_size\": %d, %s"
+        "\"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\"], "
+        "\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 4096, \"hidden_act\": \"silu\", "
+        "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0, "
+        "\"partial_rotary_factor\": 0.5}, \"partial_rotary_factor\": 0.5, "
+        "\"tie_word_embeddings\": %s, \"eos_token_id\": 1}",
+        types[kind], VOCAB, D, N_LAYERS, HEADS, KV_HEADS, HEAD_DIM, K_HEADS, V_HEADS, D_K, D_V, KERNEL,
+        FF, moe, kind == TOY_DENSE ? "true" : "false");
+    if (kind == TOY_MOE) (void)fprintf(f, ", \"tie_word_embeddings\": false}");
+    assert_int_equal(fclose(f), 0);
+}
+
+void toy_model_write(const char *dir, enum toy_kind kind)
+{
+    struct writer *w = calloc(1, sizeof *w);
+    char layer[64], path[512];
+    struct qrn_error err;
+    assert_non_null(w);
+    w->rng.state = 17 + (uint64_t)kind;
+    w->prefix = kind == TOY_MOE ? "model.language_model." : "model.";
+    add(w, w->prefix, "embed_tokens.weight", 0.5, 0.0, 2, VOCAB, D, 0);
+    add(w, w->prefix, "norm.weight", 0.1, 0.0, 1, D, 0, 0);
+    if (kind != TOY_DENSE) add(w, "", "lm_head.weight", 0.5, 0.0, 2, VOCAB, D, 0);
+    for (int i = 0; i < N_LAYERS; i++) {
+        (void)snprintf(layer, sizeof layer, "%slayers.%d.", w->prefix, i);
+        add(w, layer, "input_layernorm.weight", 0.1, 0.0, 1, D, 0, 0);
+        add(w, layer, "post_attention_layernorm.weight", 0.1, 0.0, 1, D, 0, 0);
+        if (i == 1)
+            add_attention(w, layer);
+        else
+            add_linear(w, layer, kind);
+        add_mlp(w, layer, kind);
+    }
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    if (qrn_safetensors_write(path, w->tensors, w->n, NULL, &err) != QRN_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < w->n; i++) {
+        union {
+            const void *in;
+            void *out;
+        } name = {.in = w->tensors[i].name}, data = {.in = w->tensors[i].data};
+        free(name.out);
+        free(data.out);
+    }
+    free(w);
+    write_config(dir, kind);
+}
