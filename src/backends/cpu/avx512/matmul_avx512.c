@@ -4,7 +4,7 @@
 #include "backends/cpu/matmul_codes_avx512.h"
 #include "backends/cpu/matmul_drive.h"
 
-enum { TILE_ROWS = 6, TILE_GROUPS = 4 };
+enum { TILE_ROWS = 6, TILE_GROUPS = 4, AHEAD_BYTES = 4096 };
 
 /* 16 weights of one k. */
 INLINE __m512 load_weights(const enum qrn_dtype type, const char *p)
@@ -37,7 +37,10 @@ INLINE void product_rows(const enum qrn_dtype type, const struct matmul_tile *t,
     }
     for (int64_t k = 0; k < t->k; k++) {
         __m512 v[TILE_GROUPS];
-        for (int c = 0; c < n_groups; c++) v[c] = load_weights(type, w[c] + k * step);
+        for (int c = 0; c < n_groups; c++) {
+            v[c] = load_weights(type, w[c] + k * step);
+            if (n_rows == 1) _mm_prefetch(w[c] + k * step + AHEAD_BYTES, _MM_HINT_T0);
+        }
         for (int r = 0; r < n_rows; r++) {
             const __m512 xr = _mm512_set1_ps(x[r][k]);
             for (int c = 0; c < n_groups; c++) acc[r][c] = _mm512_fmadd_ps(v[c], xr, acc[r][c]);

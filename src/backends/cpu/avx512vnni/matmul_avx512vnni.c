@@ -7,6 +7,8 @@
 #include "backends/cpu/matmul_codes_avx512.h"
 #include "backends/cpu/matmul_drive.h"
 
+enum { AHEAD_BYTES = 4096 };
+
 /* vpdpbusd wants weights unsigned. */
 INLINE int bias_of(const struct matmul_form f)
 {
@@ -77,6 +79,9 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
         for (int64_t i = 0; i < blocks; i++, w += image_block_bytes(&f)) {
             __m512i v[8];
             struct block_scales s = head;
+            if (n_rows <= 2) /* memory is what it waits for, and the processor looks less far */
+                for (size_t at = 0; at < image_block_bytes(&f); at += 64)
+                    _mm_prefetch(w + AHEAD_BYTES + at, _MM_HINT_T0);
             s.sub = load_scales_512(f, w);
             if (f.sub == SUB_SCALE || f.sub == SUB_SCALE_MIN) s.d = _mm512_mul_ps(s.d, s.sub.s[0]);
             if (f.sub == SUB_SCALE_MIN) s.m = _mm512_mul_ps(s.m, s.sub.t[0]);
