@@ -46,8 +46,8 @@ enum qrn_weight_layout {
  * they give what QRN_ACT_F32 gives.  With Q8 a block of x that holds a NaN or an infinity gives NaN.
  *
  * QRN_LAYOUT_PACKED: w.data is what matmul_pack wrote; w.dtype and w.shape ([N, K] or [E, N, K],
- * contiguous) stay those of the weights; w.n_bytes is at least qrn_matmul_packed_bytes, else no
- * kernel takes it (QRN_ERR_UNSUPPORTED); scales and biases are absent, they are inside.
+ * contiguous) stay those of the weights; w.n_bytes is exactly what qrn_matmul_packed_bytes gave, else
+ * no kernel takes it (QRN_ERR_UNSUPPORTED); scales and biases are absent, they are inside.
  */
 struct qrn_matmul_args {
     struct qrn_tensor w;      /* [N, K], [n2, N, K] or [n3, n2, N, K] */

@@ -8,7 +8,7 @@
 
 /* Sums of a few hundred float32 products: 2^-24 for each step, of sums about as large as the result;
  * a single result may be small beside its sums. */
-static const double tolerance = 4e-6, tolerance_of_one = 4e-5;
+static const double tolerance = 1e-5, tolerance_of_one = 4e-5;
 
 static struct qrn_matmul_args make(struct mem *m, struct rng *r, size_t i_type, int64_t n_rows, int64_t n,
                                    int64_t k, int64_t group)

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ * Codes and scales of an image of interleaved rows in AVX-512 registers, for 16 rows and 32 k.  The
+ * form is a constant where these are called, so that its branches vanish. */
+#ifndef QUERN_BACKENDS_CPU_MATMUL_CODES_AVX512_H
+#define QUERN_BACKENDS_CPU_MATMUL_CODES_AVX512_H
+
+#include <immintrin.h>
+#include "backends/cpu/matmul_image.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE __m512i load_512(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+/* (a >> right) & mask, a << -right where right is negative; nothing crosses a byte that mask keeps. */
+INLINE __m512i field_512(__m512i a, int right, int mask)
+{
+    const __m512i s = right > 0   ? _mm512_srli_epi16(a, (unsigned)right)
+                      : right < 0 ? _mm512_slli_epi16(a, (unsigned)-right)
+                                  : a;
+    return _mm512_and_si512(s, _mm512_set1_epi8((char)mask));
+}
+
+/* v[q]: codes of k = 4 q .. 4 q + 3 of each row. */
+INLINE void load_codes_512(const struct matmul_form f, const char *p, __m512i v[8])
+{
+    if (f.bits == 8) {
+        for (int q = 0; q < 8; q++) v[q] = load_512(p + 64 * q);
+        return;
+    }
+    int done = 0;
+    if (f.bits >= 4) {
+        for (int i = 0; i < 4; i++, p += 64) {
+            const __m512i a = load_512(p);
+            v[i] = field_512(a, 0, 15);
+            v[i + 4] = field_512(a, 4, 15);
+        }
+        done = 4;
+    }
+    if (f.bits - done >= 2) {
+        for (int i = 0; i < 2; i++, p += 64) {
+            const __m512i a = load_512(p);
+            for (int s = 0; s < 4; s++) {
+                const __m512i two = field_512(a, 2 * s - done, 3 << done);
+                v[2 * s + i] = done ? _mm512_or_si512(v[2 * s + i], two) : two;
+            }
+        }
+        done += 2;
+    }
+    if (f.bits - done == 1) {
+        const __m512i a = load_512(p);
+        for (int q = 0; q < 8; q++)
+            v[q] = _mm512_or_si512(v[q], field_512(a, q - done, 1 << done));
+    }
+}
+
+/* Sixteen levels, plus bias, for shuffles. */
+INLINE __m512i levels_512(const struct matmul_form f, int bias)
+{
+    const int8_t *table = f.levels == LEVELS_IQ4 ? qrn_iq4_levels : qrn_fp4_levels;
+    const __m128i t = _mm_loadu_si128((const __m128i *)(const void *)table);
+    return _mm512_broadcast_i32x4(_mm_add_epi8(t, _mm_set1_epi8((char)bias)));
+}
+
+/* The head's d (i = 0) or m (i = 1). */
+INLINE __m512 load_head_512(const struct matmul_form f, const char *p, int i)
+{
+    if (f.head == HEAD_F32_F32) return _mm512_loadu_ps(p + 64 * i);
+    if (f.head == HEAD_E8M0) { /* 2^(e - 128); what is below 2^-126 is 0 */
+        const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+        const __m512i less = _mm512_max_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)),
+                                              _mm512_setzero_si512());
+        return _mm512_castsi512_ps(_mm512_slli_epi32(less, 23));
+    }
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p + 32 * i)));
+}
+
+INLINE __m512 load_bytes_512(const char *p, bool is_signed)
+{
+    const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return _mm512_cvtepi32_ps(is_signed ? _mm512_cvtepi8_epi32(b) : _mm512_cvtepu8_epi32(b));
+}
+
+/* Scales and minima of one block: s[0] (all), or s[0] and s[1] of its halves, which d multiplies;
+ * the same for t. */
+struct scales_512 {
+    __m512 s[2], t[2];
+};
+
+INLINE struct scales_512 load_scales_512(const struct matmul_form f, const char *p)
+{
+    struct scales_512 r = {{_mm512_setzero_ps(), _mm512_setzero_ps()},
+                           {_mm512_setzero_ps(), _mm512_setzero_ps()}};
+    if (f.sub == SUB_SCALE || f.sub == SUB_HALVES) r.s[0] = load_bytes_512(p, true);
+    if (f.sub == SUB_HALVES) r.s[1] = load_bytes_512(p + 16, true);
+    if (f.sub == SUB_SCALE_MIN) {
+        r.s[0] = load_bytes_512(p, false);
+        r.t[0] = load_bytes_512(p + 16, false);
+    }
+    if (f.sub == SUB_HALVES_MIN)
+        for (int h = 0; h < 2; h++) {
+            const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * h));
+            const __m512i wide = _mm512_cvtepu8_epi32(b);
+            r.s[h] = _mm512_cvtepi32_ps(_mm512_and_si512(wide, _mm512_set1_epi32(15)));
+            r.t[h] = _mm512_cvtepi32_ps(_mm512_srli_epi32(wide, 4));
+        }
+    return r;
+}
+
+#endif

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT
+ * How the x86 kernels walk a product: 16 weight rows (a group) at a time from an image of interleaved
+ * rows, which is the packed tensor, or is written for some groups and columns when weights lie in
+ * rows.  Cutting K is exact: sums wait in out as they are.
+ *
+ * A unit is what an instruction set gives: how x is prepared, and the product of some groups with a
+ * few rows.  Any walk gives the same bits. */
+#ifndef QUERN_BACKENDS_CPU_MATMUL_DRIVE_H
+#define QUERN_BACKENDS_CPU_MATMUL_DRIVE_H
+
+#include "backends/cpu/matmul_image.h"
+#include "backends/cpu/matmul_job.h"
+
+enum { MAX_TILE_ROWS = 8 };
+
+/* 32 rounded activations, and what their sums contribute. */
+struct matmul_act {
+    float d;
+    float sum; /* of q */
+    union {
+        int32_t i; /* -bias * sum of q; of types with halves, of this half */
+        float f;   /* SUB_HALVES_MIN: the sum of q of this half */
+    } half[2];
+    int8_t q[32];
+};
+
+/* How half[] is made: weights are codes - bias. */
+struct matmul_act_form {
+    int bias;
+    enum matmul_sub sub;
+};
+
+/* What goes with the sums of q over the two halves. */
+static inline void act_sums(struct matmul_act *a, int32_t sum0, int32_t sum1, struct matmul_act_form f)
+{
+    a->sum = (float)(sum0 + sum1);
+    if (f.sub == SUB_HALVES_MIN) {
+        a->half[0].f = (float)sum0;
+        a->half[1].f = (float)sum1;
+    } else if (f.sub == SUB_HALVES) {
+        a->half[0].i = -f.bias * sum0;
+        a->half[1].i = -f.bias * sum1;
+    } else {
+        a->half[0].i = -f.bias * (sum0 + sum1);
+        a->half[1].i = 0;
+    }
+}
+
+/* out[r][0 .. n - 1] of some rows and groups over k columns: continued from what out holds, or new. */
+struct matmul_tile {
+    const char *w;        /* image of the first group, at the first column */
+    size_t group_bytes;   /* from one group to the next */
+    int n_groups;
+    int64_t n;            /* outputs: at most 16 * n_groups */
+    int64_t k;            /* columns */
+    int64_t mlx_blocks;   /* blocks of 32 under one head, MLX codes only */
+    bool begin;           /* not continued */
+    int n_rows;           /* 1 .. the unit's tile_rows */
+    const void *x[MAX_TILE_ROWS]; /* floats, or struct matmul_act, at the first column */
+    float *out[MAX_TILE_ROWS];
+};
+
+/* One group of an image with integer form to floats, for each k 16; k in whole heads. */
+typedef void (*matmul_unpack_fn)(const char *image, int64_t k, int64_t mlx_blocks, float *out);
+
+struct matmul_unit {
+    int tile_rows;
+    int chunk_groups;    /* groups that share the walk over rows */
+    int64_t chunk_k;     /* columns, in multiples of 256, when several tiles of rows do */
+    bool acts;           /* x as struct matmul_act */
+    struct matmul_act_form form;
+    void (*round)(const float *x, int64_t n_blocks, struct matmul_act_form form,
+                  struct matmul_act *out);
+    /* The product from an image of the weights' type, or NULL: it goes by floats. */
+    void (*product)(const struct matmul_tile *t);
+    void (*product_f32)(const struct matmul_tile *t); /* from floats */
+    matmul_unpack_fn unpack;
+};
+
+static inline size_t round_64(size_t n)
+{
+    return (n + 63) / 64 * 64;
+}
+
+static inline size_t drive_acts_bytes(const struct matmul_job *j, const struct matmul_unit *u)
+{
+    return u->acts ? round_64((size_t)(j->n_x * (j->k / 32)) * sizeof(struct matmul_act)) : 0;
+}
+
+/* For each lane: an image, or floats, of the groups and columns that are walked together. */
+static inline size_t drive_lane_bytes(const struct matmul_job *j, const struct matmul_unit *u)
+{
+    const int64_t k = j->k < u->chunk_k ? j->k : u->chunk_k;
+    if (u->product && j->packed) return 0;
+    const size_t group = u->product && u->acts ? image_group_bytes(j->w->dtype, k, 32)
+                                               : (size_t)k * IMAGE_ROWS * sizeof(float);
+    return round_64(group * (size_t)u->chunk_groups);
+}
+
+static inline size_t drive_scratch_bytes(const struct matmul_job *j, const struct matmul_unit *u,
+                                         int n_threads)
+{
+    return matmul_slots_bytes(j) + drive_acts_bytes(j, u) + drive_lane_bytes(j, u) * (size_t)n_threads;
+}
+
+static inline bool drive_supports(const struct matmul_job *j)
+{
+    return !j->packed || (image_exists(j->w->dtype) && image_mlx_group(j->w) > 0);
+}
+
+/* What the groups of a matrix cost, in rows; a single row costs more than its share: reading. */
+static inline int64_t drive_cost(int64_t n_rows)
+{
+    return n_rows ? n_rows + 3 : 0;
+}
+
+struct drive {
+    const struct matmul_job *j;
+    const struct matmul_unit *u;
+    const struct matmul_act *acts;
+    char *own; /* this lane's memory */
+    int64_t mlx_group;
+};
+
+/* Groups g .. g + n - 1 of matrix i, columns k0 .. k0 + k - 1, in own memory. */
+static inline void drive_write(const struct drive *d, int64_t i, int64_t g, int n, int64_t k0, int64_t k,
+                               size_t bytes, bool as_f32)
+{
+    const struct matmul_job *j = d->j;
+    for (int c = 0; c < n; c++) {
+        struct qrn_weight_row rows[IMAGE_ROWS];
+        const int64_t n0 = (g + c) * IMAGE_ROWS;
+        const int n_rows = (int)(j->n - n0 < IMAGE_ROWS ? j->n - n0 : IMAGE_ROWS);
+        for (int r = 0; r < n_rows; r++) rows[r] = matmul_weight_row(j, i, n0 + r);
+        void *out = d->own + (size_t)c * bytes;
+        if (as_f32)
+            qrn_image_write_f32(rows, n_rows, k0, k, out);
+        else
+            qrn_image_write(rows, n_rows, k0, k, out);
+    }
+}
+
+/* All rows of matrix i, for the groups and columns that t names. */
+static inline void drive_rows(const struct drive *d, int64_t i, int64_t g, int64_t k0,
+                              void (*product)(const struct matmul_tile *), struct matmul_tile *t)
+{
+    const struct matmul_job *j = d->j;
+    const int64_t n_rows = matmul_n_rows(j, i);
+    for (int64_t r = 0; r < n_rows; r += d->u->tile_rows) {
+        t->n_rows = (int)(n_rows - r < d->u->tile_rows ? n_rows - r : d->u->tile_rows);
+        for (int n = 0; n < t->n_rows; n++) {
+            const struct matmul_row row = matmul_row_at(j, i, r + n);
+            t->x[n] = d->acts ? (const void *)(d->acts + row.i_x * (j->k / 32) + k0 / 32)
+                              : (const void *)(row.x + k0);
+            t->out[n] = row.out + g * IMAGE_ROWS;
+        }
+        product(t);
+    }
+}
+
+/* Groups g .. g + n - 1 of matrix i: for each run of columns the weights as the unit wants them, then
+ * all rows. */
+static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int n)
+{
+    const struct matmul_job *j = d->j;
+    const struct matmul_unit *u = d->u;
+    const enum qrn_dtype type = j->w->dtype;
+    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
+    const bool direct = u->product && j->packed, as_image = u->product && u->acts;
+    const bool one_tile = matmul_n_rows(j, i) <= u->tile_rows;
+    const int64_t step = direct && one_tile ? j->k : u->chunk_k;
+    const size_t whole = j->packed ? image_group_bytes(type, j->k, d->mlx_group) : 0;
+    const char *image = j->packed ? (const char *)j->w->data + (size_t)(i * n_groups + g) * whole : NULL;
+    for (int64_t k0 = 0; k0 < j->k; k0 += step) {
+        const int64_t k = j->k - k0 < step ? j->k - k0 : step;
+        struct matmul_tile t = {.n_groups = n, .k = k, .mlx_blocks = d->mlx_group / 32, .begin = k0 == 0};
+        t.n = j->n - g * IMAGE_ROWS < n * IMAGE_ROWS ? j->n - g * IMAGE_ROWS : n * IMAGE_ROWS;
+        if (direct) {
+            t.w = image + image_group_bytes(type, k0, d->mlx_group);
+            t.group_bytes = whole;
+        } else {
+            t.w = d->own;
+            t.group_bytes = as_image ? image_group_bytes(type, k, d->mlx_group)
+                                     : (size_t)k * IMAGE_ROWS * sizeof(float);
+            if (!j->packed)
+                drive_write(d, i, g, n, k0, k, t.group_bytes, !as_image);
+            else
+                for (int c = 0; c < n; c++)
+                    u->unpack(image + (size_t)c * whole + image_group_bytes(type, k0, d->mlx_group), k,
+                              d->mlx_group / 32, (float *)(void *)(d->own + (size_t)c * t.group_bytes));
+        }
+        drive_rows(d, i, g, k0, direct || as_image ? u->product : u->product_f32, &t);
+    }
+}
+
+static inline void drive_zero(const struct matmul_job *j, int64_t i, int64_t n0, int64_t n1)
+{
+    const int64_t n_rows = matmul_n_rows(j, i);
+    for (int64_t r = 0; r < n_rows; r++)
+        for (int64_t n = n0; n < n1; n++) matmul_row_at(j, i, r).out[n] = 0.0f;
+}
+
+/* This lane's groups of matrix i, when all groups of all matrices stand in a row, each as long as it
+ * costs; from is where matrix i begins, [low, high) what this lane does. */
+static inline void drive_share(int64_t from, int64_t cost, int64_t n_groups, int64_t low, int64_t high,
+                               int64_t *begin, int64_t *end)
+{
+    const int64_t b = low <= from ? 0 : (low - from + cost - 1) / cost;
+    const int64_t e = high <= from ? 0 : (high - from + cost - 1) / cost;
+    *begin = b < n_groups ? b : n_groups;
+    *end = e < n_groups ? e : n_groups;
+}
+
+static inline void drive_products(const struct qrn_cpu_lane *lane, const struct drive *d)
+{
+    const struct matmul_job *j = d->j;
+    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
+    int64_t total = 0, from = 0;
+    for (int64_t i = 0; i < j->n_matrices; i++) total += drive_cost(matmul_n_rows(j, i)) * n_groups;
+    const int64_t low = total / lane->n * lane->i + total % lane->n * lane->i / lane->n;
+    const int64_t high = total / lane->n * (lane->i + 1) + total % lane->n * (lane->i + 1) / lane->n;
+    for (int64_t i = 0; i < j->n_matrices && from < high; i++) {
+        const int64_t cost = drive_cost(matmul_n_rows(j, i));
+        int64_t begin, end;
+        if (cost == 0) continue;
+        drive_share(from, cost, n_groups, low, high, &begin, &end);
+        from += cost * n_groups;
+        if (j->k == 0 && begin < end)
+            drive_zero(j, i, begin * IMAGE_ROWS, end * IMAGE_ROWS < j->n ? end * IMAGE_ROWS : j->n);
+        for (int64_t g = begin; g < end && j->k; g += d->u->chunk_groups)
+            drive_chunk(d, i, g, (int)(end - g < d->u->chunk_groups ? end - g : d->u->chunk_groups));
+    }
+}
+
+static inline void drive_round(const struct qrn_cpu_lane *lane, const struct matmul_job *j,
+                               const struct matmul_unit *u, struct matmul_act *acts)
+{
+    const int64_t n_blocks = j->k / 32;
+    int64_t begin, end;
+    qrn_cpu_share(lane, j->n_x * n_blocks, 1, &begin, &end);
+    while (begin < end) {
+        const int64_t r = begin / n_blocks, b = begin % n_blocks;
+        const int64_t n = end - begin < n_blocks - b ? end - begin : n_blocks - b;
+        u->round(qrn_row_f32(j->x, r) + 32 * b, n, u->form, acts + begin);
+        begin += n;
+    }
+}
+
+static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job *j,
+                             const struct matmul_unit *u)
+{
+    char *at = lane->scratch;
+    j->first = (int32_t *)(void *)at;
+    j->slots = j->ids ? j->first + j->n_matrices + 1 : NULL;
+    struct matmul_act *acts = (struct matmul_act *)(void *)(at + matmul_slots_bytes(j));
+    const size_t shared = matmul_slots_bytes(j) + drive_acts_bytes(j, u);
+    const struct drive d = {
+        .j = j, .u = u, .acts = u->acts ? acts : NULL,
+        .own = at + shared + drive_lane_bytes(j, u) * (size_t)lane->i,
+        .mlx_group = j->packed               ? image_mlx_group(j->w)
+                     : j->scales->n_dims && j->k ? qrn_mlx_group(j->w, j->scales)
+                                             : 32,
+    };
+    if (j->ids && lane->i == 0) matmul_sort_slots(j);
+    if (u->acts) drive_round(lane, j, u, acts);
+    if (j->ids || u->acts) qrn_cpu_lane_wait(lane);
+    drive_products(lane, &d);
+}
+
+/* The functions of a kernel of one op, from unit(job) and takes(job), and the kernel. */
+#define MATMUL_KERNEL(op_, variant, features)                                                 \
+    static size_t op_##_scratch(const void *args, int n_threads)                              \
+    {                                                                                         \
+        const struct matmul_job j = op_##_job(args);                                          \
+        const struct matmul_unit u = unit(&j);                                                \
+        return drive_scratch_bytes(&j, &u, n_threads);                                        \
+    }                                                                                         \
+    static void op_##_run(void *lane, const void *args)                                       \
+    {                                                                                         \
+        struct matmul_job j = op_##_job(args);                                                \
+        const struct matmul_unit u = unit(&j);                                                \
+        drive_run(lane, &j, &u);                                                              \
+    }                                                                                         \
+    static bool op_##_supports(const void *args)                                              \
+    {                                                                                         \
+        const struct matmul_job j = op_##_job(args);                                          \
+        return takes(&j) && drive_supports(&j);                                               \
+    }                                                                                         \
+    const struct qrn_kernel qrn_cpu_##op_##_##variant = {                                     \
+        .op = QRN_OP_##op_, .name = "cpu." #op_ "." #variant, .needs = (features),            \
+        .supports = op_##_supports, .scratch_bytes = op_##_scratch, .run = op_##_run,         \
+    }
+
+#endif

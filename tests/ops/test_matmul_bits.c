@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ * matmul: a row of out is a function of its x row and the weights alone.  For every kernel of every
+ * device, rows of M at once equal rows one by one, packed weights equal those in rows, any number of
+ * threads equals one; by memcmp. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/weights.h"
+
+enum { MOST_ROWS = 300 };
+
+/* Every kernel of dev that takes a, each against want (NULL: the first one's result is want). */
+static size_t run_kernels(struct qrn_device *dev, const struct qrn_matmul_args *a, const char *only,
+                          const void *want, const char *what)
+{
+    size_t n_run = 0;
+    const struct qrn_kernel *k;
+    for (size_t i = 0; (k = qrn_kernel_at(dev, QRN_OP_matmul, i)) != NULL; i++) {
+        struct qrn_error err;
+        if (strcmp(k->name, only) != 0 || (k->supports && !k->supports(a))) continue;
+        memset(a->out.data, 0xff, a->out.n_bytes);
+        if (qrn_kernel_run(dev, k, a, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
+        if (want && memcmp(want, a->out.data, a->out.n_bytes) != 0)
+            fail_msg("%s, %s, %d threads: M %d differs from rows one by one", k->name, what,
+                     dev->n_threads, (int)a->x.shape[0]);
+        n_run++;
+    }
+    return n_run;
+}
+
+/* The weights as dev packs them, or absent. */
+static struct qrn_tensor pack(struct mem *m, struct qrn_device *dev, const struct qrn_matmul_args *a)
+{
+    struct qrn_matmul_pack_args p = {
+        .w = a->w, .scales = a->scales, .biases = a->biases, .activation = a->activation};
+    struct qrn_error err;
+    size_t n_bytes;
+    if (qrn_matmul_packed_bytes(dev, &p, &n_bytes, &err) != QRN_OK) fail_msg("%s", err.text);
+    if (n_bytes == 0) return (struct qrn_tensor){0};
+    p.packed = qrn_tensor_1d(QRN_U8, mem_guarded(m, n_bytes), (int64_t)n_bytes);
+    if (qrn_matmul_pack(dev, &p, &err) != QRN_OK) fail_msg("%s", err.text);
+    struct qrn_tensor packed = a->w;
+    packed.data = p.packed.data;
+    packed.n_bytes = n_bytes;
+    return packed;
+}
+
+/* One kernel, rows one by one with one thread and weights in rows: what all else must equal. */
+static void check_kernel(struct qrn_device *const devs[3], const char *kernel,
+                         const struct qrn_matmul_args *all, const struct qrn_matmul_args *packed,
+                         const char *what)
+{
+    const int64_t n = all->out.shape[1];
+    struct mem m = {0};
+    float *want = mem_guarded(&m, all->out.n_bytes);
+    struct qrn_matmul_args a = *all;
+    const bool rows = a.layout == QRN_LAYOUT_ROWS;
+    for (int64_t r = 0; r < all->x.shape[0]; r++) {
+        a.x = qrn_tensor_slice(all->x, 0, r, 1);
+        a.out = qrn_tensor_2d(QRN_F32, want + r * n, 1, n);
+        if (run_kernels(devs[0], &a, kernel, NULL, what) == 0) {
+            mem_free_all(&m);
+            return;
+        }
+    }
+    static const int64_t some[] = {34, 64, 129, 300};
+    for (int64_t i = 0; i < 33 + 4; i++) {
+        const int64_t n_rows = i < 33 ? i + 1 : some[i - 33];
+        if (n_rows > all->x.shape[0]) break;
+        for (int threads = 0; threads < 3; threads++) {
+            if (threads != i % 3 && n_rows != 33) continue;
+            for (int layout = 0; layout < 2; layout++) {
+                a = layout ? *packed : *all;
+                if (!a.w.n_dims || (layout && !rows)) continue;
+                a.x = qrn_tensor_slice(all->x, 0, 0, n_rows);
+                a.out = qrn_tensor_2d(QRN_F32, all->out.data, n_rows, n);
+                run_kernels(devs[threads], &a, kernel, want, what);
+            }
+        }
+    }
+    mem_free_all(&m);
+}
+
+static void check_type(struct devices *d, size_t i_type, bool q8, int64_t n_rows, int64_t n, int64_t k,
+                       int64_t group, enum qrn_dtype scales_type)
+{
+    struct mem m = {0};
+    struct rng r = {i_type};
+    const struct weights w = random_weights(&m, &r, i_type, 2, (const int64_t[]){n, k}, group, scales_type);
+    const struct qrn_matmul_args all = {
+        .w = w.w, .scales = w.scales, .biases = w.biases,
+        .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, k}),
+        .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
+        .activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32};
+    char what[96];
+    snprintf(what, sizeof what, "%s %s, N %d, K %d", qrn_dtype_info(w.w.dtype)->name, q8 ? "q8" : "f32",
+             (int)n, (int)k);
+    for (size_t i = 0; i < d[0].n; i++) {
+        struct qrn_device *const devs[3] = {d[0].dev[i], d[1].dev[i], d[2].dev[i]};
+        struct qrn_matmul_args packed = all;
+        const struct qrn_kernel *kernel;
+        packed.w = pack(&m, devs[1], &all);
+        packed.layout = QRN_LAYOUT_PACKED;
+        packed.scales = packed.biases = (struct qrn_tensor){0};
+        for (size_t j = 0; (kernel = qrn_kernel_at(devs[0], QRN_OP_matmul, j)) != NULL; j++)
+            check_kernel(devs, kernel->name, &all, &packed, what);
+    }
+    mem_free_all(&m);
+}
+
+static void open_all(struct devices d[3])
+{
+    for (int i = 0; i < 3; i++) devices_open(&d[i], i + 1);
+}
+
+static void close_all(struct devices d[3])
+{
+    for (int i = 0; i < 3; i++) devices_close(&d[i]);
+}
+
+/* Every type, N odd, more than one chunk of groups, more than one of columns. */
+static void test_types(void **state)
+{
+    (void)state;
+    struct devices d[3];
+    open_all(d);
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
+        for (int q8 = 0; q8 < 2; q8++) {
+            if (q8 && !qrn_has_integer_form(weight_types[t].dtype)) continue;
+            check_type(d, t, q8, 34, 75, 768, 64, QRN_BF16);
+            if (qrn_is_mlx(weight_types[t].dtype)) {
+                check_type(d, t, q8, 9, 17, 256, 32, QRN_F32);
+                check_type(d, t, q8, 9, 17, 1280, 128, QRN_F16);
+            }
+        }
+    close_all(d);
+}
+
+static void test_many_rows(void **state)
+{
+    (void)state;
+    static const enum qrn_dtype types[] = {QRN_F32, QRN_BF16, QRN_Q4_0, QRN_Q8_0, QRN_Q4_K, QRN_Q6_K};
+    struct devices d[3];
+    open_all(d);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
+            if (weight_types[t].dtype == types[i])
+                check_type(d, t, qrn_has_integer_form(types[i]), MOST_ROWS, 151, 1280, 32, QRN_F32);
+    close_all(d);
+}
+
+/* Plain types have tails in K. */
+static void test_tails(void **state)
+{
+    (void)state;
+    static const int64_t ks[] = {1, 7, 33, 100, 515};
+    struct devices d[3];
+    open_all(d);
+    for (size_t t = 0; t < 3; t++)
+        for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) check_type(d, t, false, 34, 37, ks[i], 32, QRN_F32);
+    close_all(d);
+}
+
+/* The layouts of a device may be mixed: what it picks for rows and for packed weights agrees. */
+static void test_layouts(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open(&d, 2);
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
+        for (int q8 = 0; q8 < 2; q8++)
+            for (size_t i = 0; i < d.n; i++) {
+                struct mem m = {0};
+                struct rng r = {t};
+                struct qrn_error err;
+                const struct weights w =
+                    random_weights(&m, &r, t, 2, (const int64_t[]){33, 512}, 64, QRN_BF16);
+                struct qrn_matmul_args a = {
+                    .w = w.w, .scales = w.scales, .biases = w.biases,
+                    .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){3, 512}),
+                    .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){3, 33}),
+                    .activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32};
+                void *want = mem_guarded(&m, a.out.n_bytes);
+                if (qrn_matmul(d.dev[i], &a, &err) != QRN_OK) fail_msg("%s", err.text);
+                memcpy(want, a.out.data, a.out.n_bytes);
+                a.w = pack(&m, d.dev[i], &a);
+                a.scales = a.biases = (struct qrn_tensor){0};
+                a.layout = QRN_LAYOUT_PACKED;
+                if (a.w.n_dims) {
+                    if (qrn_matmul(d.dev[i], &a, &err) != QRN_OK) fail_msg("%s", err.text);
+                    if (memcmp(want, a.out.data, a.out.n_bytes) != 0)
+                        fail_msg("%s, %s: packed weights give other bits than rows",
+                                 qrn_device_bits(d.dev[i]), qrn_dtype_info(w.w.dtype)->name);
+                }
+                mem_free_all(&m);
+            }
+    devices_close(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_tails),
+        cmocka_unit_test(test_layouts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
