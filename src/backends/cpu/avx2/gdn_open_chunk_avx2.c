@@ -1,27 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * gdn_open_chunk with AVX2: three tokens, their keys and queries, by 16 columns in registers. */
-#include "backends/cpu/avx2/vec_avx2.h"
+#include "backends/cpu/avx2/gdn_vec_avx2.h"
 
-typedef __m256 vec;
-enum { LANES = 8, WIDE = 2, WIDE_ONE = 4 };
-
-static inline vec vzero(void) { return _mm256_setzero_ps(); }
-static inline vec vset1(float x) { return _mm256_set1_ps(x); }
-static inline vec vload(const float *p) { return _mm256_loadu_ps(p); }
-static inline void vstore(float *p, vec v) { _mm256_storeu_ps(p, v); }
-static inline vec vmul(vec a, vec b) { return _mm256_mul_ps(a, b); }
-static inline vec vfma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
-static inline vec vfnma(vec a, vec b, vec c) { return _mm256_fnmadd_ps(a, b, c); }
-
-static inline vec vload_first(const float *p, int n)
-{
-    return _mm256_maskload_ps(p, first_lanes(n));
-}
-
-static inline void vstore_first(float *p, int n, vec v)
-{
-    _mm256_maskstore_ps(p, first_lanes(n), v);
-}
+enum { WIDE = 2, WIDE_ONE = 4 };
 
 static inline vec vdecay(double G, const double *p)
 {

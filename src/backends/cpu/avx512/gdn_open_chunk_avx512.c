@@ -1,27 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * gdn_open_chunk with AVX-512: three tokens, their keys and queries, by 64 columns in registers. */
-#include "backends/cpu/avx512/vec_avx512.h"
+#include "backends/cpu/avx512/gdn_vec_avx512.h"
 
-typedef __m512 vec;
-enum { LANES = 16, WIDE = 4, WIDE_ONE = 8 };
-
-static inline vec vzero(void) { return _mm512_setzero_ps(); }
-static inline vec vset1(float x) { return _mm512_set1_ps(x); }
-static inline vec vload(const float *p) { return _mm512_loadu_ps(p); }
-static inline void vstore(float *p, vec v) { _mm512_storeu_ps(p, v); }
-static inline vec vmul(vec a, vec b) { return _mm512_mul_ps(a, b); }
-static inline vec vfma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
-static inline vec vfnma(vec a, vec b, vec c) { return _mm512_fnmadd_ps(a, b, c); }
-
-static inline vec vload_first(const float *p, int n)
-{
-    return _mm512_maskz_loadu_ps(first_lanes(n), p);
-}
-
-static inline void vstore_first(float *p, int n, vec v)
-{
-    _mm512_mask_storeu_ps(p, first_lanes(n), v);
-}
+enum { WIDE = 4, WIDE_ONE = 8 };
 
 static inline vec vdecay(double G, const double *p)
 {
