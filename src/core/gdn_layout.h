@@ -28,6 +28,13 @@ static inline uint64_t gdn_address(const struct qrn_tensor *t, int64_t s, int64_
     return ((const uint64_t *)t->data)[s * t->stride[0] + i];
 }
 
+/* First token of sequence s (of sequence n_seqs: the end); seq_begin may be absent. */
+static inline int64_t gdn_seq_begin(const struct qrn_tensor *seq_begin, int64_t n_tokens, int64_t s)
+{
+    if (qrn_tensor_present(seq_begin)) return ((const int32_t *)seq_begin->data)[s];
+    return s ? n_tokens : 0;
+}
+
 static inline int64_t gdn_key_head(enum qrn_head_map map, int64_t h, int64_t n_k_heads,
                                    int64_t n_v_heads)
 {

@@ -102,13 +102,6 @@ static inline enum qrn_status gdn_check_position_data(const char *op, const stru
     return QRN_OK;
 }
 
-/* First token of sequence s (of sequence n_seqs: the end); seq_begin may be absent. */
-static inline int64_t gdn_seq_begin(const struct qrn_tensor *seq_begin, int64_t n_tokens, int64_t s)
-{
-    if (qrn_tensor_present(seq_begin)) return ((const int32_t *)seq_begin->data)[s];
-    return s ? n_tokens : 0;
-}
-
 /* q, k, v, g, beta and out as the recurrence and the open chunk take them: float32. */
 static inline enum qrn_status gdn_check_tokens(const char *op, const struct qrn_tensor *q,
                                                const struct qrn_tensor *k, const struct qrn_tensor *v,

@@ -111,4 +111,81 @@ static inline size_t ssm_conv_history_scratch(const void *args, int n_threads)
     return conv_scratch_bytes(a->weight.shape[1], n_threads);
 }
 
+/* Row t, from channel c on, of sequence s of x or out. */
+static inline void *conv_row(const struct qrn_ssm_conv_args *a, const struct qrn_tensor *t, int64_t s,
+                             int64_t c)
+{
+    const int64_t first = qrn_tensor_present(&a->seq_begin) ? gdn_seq_begin(&a->seq_begin, 0, s) : s;
+    return t->data ? conv_at(t, first * t->stride[0] + c) : NULL;
+}
+
+static inline void conv_state_read(float *before, const struct qrn_ssm_conv_args *a, int64_t s, int64_t c,
+                                   int n)
+{
+    const struct qrn_tensor *t = &a->state_in;
+    const int64_t K = a->weight.shape[1];
+    for (int i = 0; i < n; i++) {
+        const void *state = conv_at(t, s * t->stride[0] + (c + i) * t->stride[1]);
+        for (int64_t k = 0; k < K - 1; k++) before[k * CONV_CHANNELS + i] = conv_load(t, state, k);
+    }
+    for (int64_t k = 0; k < K - 1; k++)
+        for (int i = n; i < CONV_CHANNELS; i++) before[k * CONV_CHANNELS + i] = 0.0f;
+}
+
+/* Value k of the new state of channel i.  Through float and back is exact: it was bf16, or float. */
+static inline float conv_state_value(const struct conv_block *b, const struct qrn_tensor *x, int64_t k, int i)
+{
+    const int64_t row = b->n_tokens + k - (b->K - 1);
+    if (row < 0) return b->before[(b->n_tokens + k) * CONV_CHANNELS + i];
+    return conv_load(x, b->x, row * b->x_stride + i);
+}
+
+static inline void conv_state_write(const struct conv_block *b, const struct qrn_ssm_conv_args *a, int64_t s,
+                                    int64_t c)
+{
+    const struct qrn_tensor *t = &a->state_out;
+    for (int i = 0; i < b->n_channels; i++) {
+        void *state = conv_at(t, s * t->stride[0] + (c + i) * t->stride[1]);
+        for (int64_t k = 0; k < b->K - 1; k++)
+            if (t->dtype == QRN_BF16)
+                ((uint16_t *)state)[k] = qrn_float_to_bf16(conv_state_value(b, &a->x, k, i));
+            else
+                ((float *)state)[k] = conv_state_value(b, &a->x, k, i);
+    }
+}
+
+static inline void ssm_conv_walk(const struct qrn_cpu_lane *lane, const struct qrn_ssm_conv_args *a,
+                                 conv_tokens *tokens)
+{
+    const bool ragged = qrn_tensor_present(&a->seq_begin);
+    const int64_t n_seqs = a->state_in.shape[0], C = a->state_in.shape[1], K = a->weight.shape[1];
+    const int64_t n_blocks = (C + CONV_CHANNELS - 1) / CONV_CHANNELS;
+    float *weight = (float *)lane->scratch + lane->i * (2 * K - 1) * CONV_CHANNELS;
+    float *before = weight + K * CONV_CHANNELS;
+    int64_t begin, end, turned = -1;
+    qrn_cpu_share(lane, n_blocks * n_seqs, 1, &begin, &end);
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t c = item / n_seqs * CONV_CHANNELS, s = item % n_seqs;
+        const int n = (int)(C - c < CONV_CHANNELS ? C - c : CONV_CHANNELS);
+        if (turned != c) conv_turn_weights(weight, &a->weight, c, n);
+        turned = c;
+        conv_state_read(before, a, s, c, n);
+        const struct conv_block block = {
+            .weight = weight, .before = before, .K = K, .n_channels = n,
+            .n_tokens = ragged ? gdn_seq_begin(&a->seq_begin, 0, s + 1) - gdn_seq_begin(&a->seq_begin, 0, s)
+                               : a->x.shape[1],
+            .x = conv_row(a, &a->x, s, c), .out = conv_row(a, &a->out, s, c),
+            .x_stride = a->x.stride[ragged ? 0 : 1], .out_stride = a->out.stride[ragged ? 0 : 1],
+        };
+        tokens(&block);
+        conv_state_write(&block, a, s, c);
+    }
+}
+
+static inline size_t ssm_conv_scratch(const void *args, int n_threads)
+{
+    const struct qrn_ssm_conv_args *a = args;
+    return conv_scratch_bytes(a->weight.shape[1], n_threads);
+}
+
 #endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ * gdn_open_chunk with AVX-512: three tokens, their keys and queries, by 64 columns in registers. */
+#include "backends/cpu/avx512/gdn_vec_avx512.h"
+
+enum { WIDE = 4, WIDE_ONE = 8 };
+
+static inline vec vdecay(double G, const double *p)
+{
+    const __m512d g = _mm512_set1_pd(G);
+    const __m256 lo = _mm512_cvtpd_ps(_mm512_sub_pd(g, _mm512_loadu_pd(p)));
+    const __m256 hi = _mm512_cvtpd_ps(_mm512_sub_pd(g, _mm512_loadu_pd(p + 8)));
+    return exp_ps(_mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1));
+}
+
+#include "backends/cpu/gdn_open_chunk_tiles.inc"
+
+static void run(void *lane, const void *args)
+{
+    static const struct gdn_open_steps steps = {dots, decays, tokens, edge};
+    gdn_open_chunk_walk(lane, args, &steps);
+}
+
+const struct qrn_kernel qrn_cpu_gdn_open_chunk_avx512 = {
+    .op = QRN_OP_gdn_open_chunk, .name = "cpu.gdn_open_chunk.avx512", .needs = QRN_CPU_AVX512,
+    .scratch_bytes = gdn_open_chunk_scratch, .run = run,
+};
