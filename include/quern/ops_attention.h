@@ -20,7 +20,7 @@ enum qrn_rope_mode {
 /**
  * YaRN: frequencies between those of the model (fast pairs) and those divided by factor (slow pairs).
  *
- *     f_i    = theta^(-2i / n_rot) (/ freq_factors[i])
+ *     f_i    = 1 / (theta^(2i / n_rot) * freq_factors[i])
  *     at(b)  = n_rot * ln(original_context / (2 pi b)) / (2 ln theta)
  *     low    = max(floor(at(beta_fast)), 0),   high = min(ceil(at(beta_slow)), n_rot - 1)
  *     ramp_i = clamp((i - low) / max(high - low, 0.001), 0, 1)
@@ -39,11 +39,13 @@ struct qrn_rope_scaling {
 /**
  * Rotates pairs of each head by angles that grow with the position.
  *
- *     angle    = (float)position * freq_i,   freq_i computed in double, rounded once
+ *     angle    = (float)position * freq_i,   freq_i = 1 / theta^(2i / n_rot), see scaling
  *     out[a]   = x[a] cos(angle) - x[b] sin(angle)
  *     out[b]   = x[b] cos(angle) + x[a] sin(angle)         for pair i = (a, b) as mode says
  *
- * The product is one float32 multiplication, cosine and sine are those of that float32 angle.
+ * The power and the frequency are each rounded to float32, as Hugging Face's are: at position 5000 the
+ * last bit of a frequency is worth 3e-4 of angle.  (freq_factors divide before that rounding, YaRN
+ * is worked out in double.)  The angle is one float32 product, cosine and sine are those of that float32.
  * Dimensions from n_rot on are copied.  Positions are 0 to 2^24.
  */
 struct qrn_rope_args {
@@ -72,7 +74,7 @@ enum qrn_rope_multi_mode {
  *     IMROPE  axis r mod 3 where r < 3 s[r mod 3]; elsewhere axis 3, or axis 0 when there are three
  *             (llama.cpp and Hugging Face disagree there; they agree where no such pair exists)
  *     VISION  n_rot is head_dim, s[0] + s[1] is head_dim / 2; axis 0 for p < s[0], else axis 1;
- *             frequency theta^(-2e / (head_dim / 2)), e counting from 0 within the section
+ *             frequency 1 / theta^(2e / (head_dim / 2)), e counting from 0 within the section
  * MROPE and IMROPE have the frequencies of rope: with equal axes the result has the bits of
  * QRN_ROPE_NEOX.
  */

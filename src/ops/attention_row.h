@@ -11,6 +11,26 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_TILE_Q = 32, ATTENTION_TILE_K = ATTENTION
 /* A mask value from here down masks. */
 #define ATTENTION_MASKED (-1e30f)
 
+static inline int64_t attention_n_tiles(int64_t n, int64_t tile)
+{
+    return n / tile + (n % tile != 0);
+}
+
+/* A view of 4 dimensions, with a batch of 1 in front where there is none. */
+static inline struct qrn_tensor attention_batched(struct qrn_tensor t)
+{
+    if (t.n_dims != 3) return t;
+    const struct qrn_tensor flat = t;
+    t.n_dims = 4;
+    t.shape[0] = 1;
+    t.stride[0] = 0;
+    for (int i = 0; i < 3; i++) {
+        t.shape[i + 1] = flat.shape[i];
+        t.stride[i + 1] = flat.stride[i];
+    }
+    return t;
+}
+
 enum qrn_status qrn_attention_check_heads(const char *op, int64_t n_heads, int64_t n_kv_heads,
                                           struct qrn_error *err);
 enum qrn_status qrn_attention_check_numbers(const char *op, float scale, float softcap, int64_t window,

@@ -24,7 +24,8 @@ static inline double rope_yarn_index(const struct qrn_rope_scaling *s, double b,
 static inline float rope_frequency(const struct qrn_rope_scaling *s, double theta, int64_t n_rot,
                                    int64_t i, double freq_factor)
 {
-    const double n = (double)n_rot, f = pow(theta, -2.0 * (double)i / n) / freq_factor;
+    const float exponent = (float)(2 * i) / (float)n_rot, wave = (float)pow(theta, (double)exponent);
+    const double n = (double)n_rot, f = 1.0 / ((double)wave * freq_factor);
     if (!rope_is_scaled(s)) return (float)f;
     const double fast = s->beta_fast != 0.0f ? (double)s->beta_fast : 32.0;
     const double slow = s->beta_slow != 0.0f ? (double)s->beta_slow : 1.0;

@@ -17,7 +17,7 @@ struct paged_cache {
     int32_t seq_begin[MAX_SEQS + 1], position[MAX_SEQS];
 };
 
-static void cache_init(struct mem *m, struct paged_cache *c, enum qrn_dtype type, int64_t n_seqs,
+static inline void cache_init(struct mem *m, struct paged_cache *c, enum qrn_dtype type, int64_t n_seqs,
                        int64_t n_kv_heads, int64_t head_dim)
 {
     *c = (struct paged_cache){.kv_type = type, .n_seqs = n_seqs, .n_kv_heads = n_kv_heads,
@@ -32,12 +32,12 @@ static void cache_init(struct mem *m, struct paged_cache *c, enum qrn_dtype type
         }
 }
 
-static size_t cache_page_bytes(const struct paged_cache *c)
+static inline size_t cache_page_bytes(const struct paged_cache *c)
 {
     return qrn_kv_page_bytes(c->kv_type, c->n_kv_heads, c->head_dim) + (size_t)c->page_offset;
 }
 
-static void cache_clear(struct paged_cache *c)
+static inline void cache_clear(struct paged_cache *c)
 {
     for (int64_t s = 0; s < c->n_seqs; s++)
         for (int64_t i = 0; i < MAX_PAGES; i++)
@@ -45,7 +45,7 @@ static void cache_clear(struct paged_cache *c)
 }
 
 /* The sequences' new tokens: counts[s] of them from position[s] on; returns their number. */
-static int64_t cache_step(struct paged_cache *c, const int64_t *position, const int64_t *counts)
+static inline int64_t cache_step(struct paged_cache *c, const int64_t *position, const int64_t *counts)
 {
     for (int64_t s = 0; s < c->n_seqs; s++) {
         c->position[s] = (int32_t)position[s];
@@ -54,22 +54,22 @@ static int64_t cache_step(struct paged_cache *c, const int64_t *position, const 
     return c->seq_begin[c->n_seqs];
 }
 
-static struct qrn_tensor cache_begin(const struct paged_cache *c)
+static inline struct qrn_tensor cache_begin(const struct paged_cache *c)
 {
     return qrn_tensor_1d(QRN_I32, c->seq_begin, c->n_seqs + 1);
 }
 
-static struct qrn_tensor cache_position(const struct paged_cache *c)
+static inline struct qrn_tensor cache_position(const struct paged_cache *c)
 {
     return qrn_tensor_1d(QRN_I32, c->position, c->n_seqs);
 }
 
-static struct qrn_tensor cache_table(const struct paged_cache *c)
+static inline struct qrn_tensor cache_table(const struct paged_cache *c)
 {
     return qrn_tensor_2d(QRN_ADDRESS, c->table, c->n_seqs, MAX_PAGES);
 }
 
-static struct qrn_kv_append_paged_args cache_append(const struct paged_cache *c, struct qrn_tensor k,
+static inline struct qrn_kv_append_paged_args cache_append(const struct paged_cache *c, struct qrn_tensor k,
                                                     struct qrn_tensor v)
 {
     return (struct qrn_kv_append_paged_args){

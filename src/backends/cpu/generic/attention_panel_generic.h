@@ -14,13 +14,11 @@ static void scores(const struct attention_panel *panel, int64_t i, float *s)
     for (int64_t d = 0; d < panel->d_k; d++, k += ATTENTION_BLOCK)
         for (int j = 0; j < ATTENTION_BLOCK; j++) s[j] += q[d] * k[j];
     for (int j = 0; j < ATTENTION_BLOCK; j++) {
+        const float mask = panel->mask[i] ? panel->mask[i][j] : 0.0f;
         s[j] *= panel->scale;
-        if (j < panel->begin[i] || j >= panel->end[i]) {
-            s[j] = -INFINITY;
-            continue;
-        }
         if (cap != 0.0f) s[j] = cap * tanhf(s[j] / cap);
-        if (panel->mask[i]) s[j] += panel->mask[i][j];
+        s[j] += mask;
+        if (j < panel->begin[i] || j >= panel->end[i] || mask == -INFINITY) s[j] = -INFINITY;
     }
 }
 
