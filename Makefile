@@ -2,6 +2,7 @@
 # no edit is needed here to add a file.
 #   make BUILD=build-asan SANITIZE=address,undefined check      another build beside the first
 #   make WERROR=1 CC=clang                                       warnings are errors; another compiler
+#   make V=1                                                     shows the commands
 
 VERSION := $(shell sed -n 's/^.define QRN_VERSION_STRING "\(.*\)"/\1/p' include/quern/version.h)
 SOVERSION := 0
@@ -9,8 +10,8 @@ SOVERSION := 0
 BUILD ?= build
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
+MANDIR ?= $(PREFIX)/share/man
 DESTDIR ?=
-AR ?= ar
 PKG_CONFIG ?= pkg-config
 CFLAGS ?= -O2 -g
 OPT.backends ?= -O3
@@ -25,6 +26,8 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wvla -Wstrict-prototypes 
 QRN_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -fPIC -fvisibility=hidden -ffp-contract=off \
               -fno-math-errno -pthread $(WARN) $(DEPS_CFLAGS) -MMD -MP
 LIBS := $(DEPS_LIBS) -lm -pthread
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
 ifdef WERROR
 QRN_CFLAGS += -Werror
 endif
@@ -59,38 +62,46 @@ $(foreach i,$(ISA),$(eval $(BUILD)/src/backends/cpu/$(i)/%.o: QRN_CFLAGS += $(FL
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(QRN_CFLAGS) $(CPPFLAGS) -c $< -o $@
+	$(call say,CC,$@)
+	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) $(CPPFLAGS) -c $< -o $@
 
 # The tests link the archive, so that they reach what the shared library hides.
 $(BUILD)/libquern.a: $(LIB_OBJS)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR,$@)
+	$(Q)$(AR) rcs $@ $^
 
 $(BUILD)/libquern.so.$(VERSION): $(LIB_OBJS) src/quern.map
-	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libquern.so.$(SOVERSION) \
-	    -Wl,--version-script=src/quern.map -Wl,-z,defs -Wl,--as-needed -o $@ $(LIB_OBJS) $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libquern.so.$(SOVERSION) \
+	    -Wl,--version-script=src/quern.map $(if $(SANITIZE),,-Wl,-z,defs) -Wl,--as-needed \
+	    -o $@ $(LIB_OBJS) $(LIBS)
 
 $(BUILD)/libquern.so: $(BUILD)/libquern.so.$(VERSION)
-	ln -sf libquern.so.$(VERSION) $(BUILD)/libquern.so.$(SOVERSION)
-	ln -sf libquern.so.$(SOVERSION) $@
+	$(Q)ln -sf libquern.so.$(VERSION) $(BUILD)/libquern.so.$(SOVERSION)
+	$(Q)ln -sf libquern.so.$(SOVERSION) $@
 
 $(BUILD)/quern: $(TOOL_OBJS) $(BUILD)/libquern.a
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $(BUILD)/examples/%: examples/%.c $(BUILD)/libquern.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(QRN_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $(BUILD)/tests/%: tests/%.c $(SUPPORT_OBJS) $(BUILD)/libquern.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(QRN_CFLAGS) -Itests $(LDFLAGS) -o $@ $< $(SUPPORT_OBJS) $(BUILD)/libquern.a \
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) -Itests $(LDFLAGS) -o $@ $< $(SUPPORT_OBJS) $(BUILD)/libquern.a \
 	    -lcmocka $(if $(findstring pcre2,$(shell grep -l pcre2 $<)),-lpcre2-8) $(LIBS)
 $(SUPPORT_OBJS): QRN_CFLAGS += -Itests
 
 # Fuzz targets: with FUZZER=1 (clang) real ones, without it programs that replay files.
 $(BUILD)/fuzz/%: fuzz/%.c $(if $(FUZZER),,fuzz/replay.c) $(BUILD)/libquern.a
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(QRN_CFLAGS) $(if $(FUZZER),-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) $(if $(FUZZER),-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 tests: $(TESTS) $(FUZZERS)
 
@@ -98,15 +109,27 @@ tests: $(TESTS) $(FUZZERS)
 check: all tests
 	scripts/run_tests.sh $(BUILD) $(T)
 
+# Names of places, relative to each other: what is installed may be moved as a whole.
+FILLED = sed -e 's|@VERSION@|$(VERSION)|g; s|@SOVERSION@|$(SOVERSION)|g; s|@PREFIX@|$(PREFIX)|g' \
+    -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|g' \
+    -e "s|@UP_TO_PREFIX@|$$(realpath -m --relative-to=$(LIBDIR)/cmake/quern $(PREFIX))|g"
+D := $(DESTDIR)$(PREFIX)
+DL := $(DESTDIR)$(LIBDIR)
+
 install: all
-	install -d $(DESTDIR)$(PREFIX)/include/quern $(DESTDIR)$(LIBDIR)/pkgconfig \
-	    $(DESTDIR)$(LIBDIR)/cmake/quern $(DESTDIR)$(PREFIX)/bin
-	install -m 644 include/quern/*.h $(DESTDIR)$(PREFIX)/include/quern
-	install -m 644 $(BUILD)/libquern.a $(DESTDIR)$(LIBDIR)
-	install -m 755 $(BUILD)/libquern.so.$(VERSION) $(DESTDIR)$(LIBDIR)
-	ln -sf libquern.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libquern.so.$(SOVERSION)
-	ln -sf libquern.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libquern.so
-	install -m 755 $(BUILD)/quern $(DESTDIR)$(PREFIX)/bin
+	install -d $(D)/include/quern $(DL)/pkgconfig $(DL)/cmake/quern
+	install -m 644 include/quern/*.h $(D)/include/quern
+	install -m 644 $(BUILD)/libquern.a $(DL)
+	install -m 755 $(BUILD)/libquern.so.$(VERSION) $(DL)
+	ln -sf libquern.so.$(VERSION) $(DL)/libquern.so.$(SOVERSION)
+	ln -sf libquern.so.$(SOVERSION) $(DL)/libquern.so
+	$(FILLED) cmake/quern.pc.in > $(DL)/pkgconfig/quern.pc
+	$(FILLED) cmake/quern-config.cmake.in > $(DL)/cmake/quern/quern-config.cmake
+	$(FILLED) cmake/quern-config-version.cmake.in > $(DL)/cmake/quern/quern-config-version.cmake
+	$(if $(TOOL_OBJS),install -D -m 755 $(BUILD)/quern $(D)/bin/quern)
+	test ! -f $(BUILD)/quern.1 || install -D -m 644 $(BUILD)/quern.1 $(DESTDIR)$(MANDIR)/man1/quern.1
+	test ! -f $(BUILD)/completion/quern.bash || install -D -m 644 $(BUILD)/completion/quern.bash \
+	    $(D)/share/bash-completion/completions/quern
 
 clean:
 	rm -rf $(BUILD)

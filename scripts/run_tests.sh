@@ -1,26 +1,55 @@
 #!/bin/sh
-# Run the built test programs and add up what they report.  usage: run_tests.sh BUILD [PART OF A NAME...]
+# Run the built test programs and fuzz corpora and add up what they report.
+#     usage: run_tests.sh BUILD [PART OF A NAME...]
+#     QRN_TEST_SECONDS   limit for one program (600)
+#     QRN_TEST_WRAPPER   a command to run programs with: "setarch -R"
 # The last line is "N passed, N failed[, N skipped]"; the exit status is 0 only when nothing failed.
 build=${1:?usage: run_tests.sh BUILD [PART OF A NAME...]}; shift
-limit=${QRN_TEST_SECONDS:-600}          # for one program
+limit=${QRN_TEST_SECONDS:-600}
 log=$(mktemp); trap 'rm -f "$log"' EXIT
 passed=0 failed=0 skipped=0
-wanted() { [ $# -eq 1 ] && return 0; name=$1; shift; for p; do case $name in *"$p"*) return 0;; esac; done; return 1; }
-for program in $(find "$build/tests" -type f -name 'test_*' -perm -u+x ! -name '*.d' | sort); do
-    name=${program#"$build/tests/"}
-    wanted "$name" "$@" || continue
-    start=$(date +%s)
-    timeout "$limit" "$program" > "$log" 2>&1; status=$?
-    p=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$log" | awk '{n += $1} END {print n + 0}')
-    f=$(sed -n 's/^\[  FAILED  \] .* \([0-9]*\) test(s), listed below:$/\1/p' "$log" | awk '{n += $1} END {print n + 0}')
-    s=$(sed -n 's/^\[  SKIPPED \] .* \([0-9]*\) test(s), listed below:$/\1/p' "$log" | awk '{n += $1} END {print n + 0}')
-    [ "$f" -eq 0 ] && f=$(grep -c '^\[  FAILED  \] [a-z_0-9]*$' "$log" | awk '{print int(($1 + 1) / 2)}')
-    [ "$status" -ne 0 ] && [ "$f" -eq 0 ] && f=1
+
+wanted() {
+    [ $# -gt 1 ] || return 0
+    name=$1; shift
+    for part; do case $name in *"$part"*) return 0 ;; esac; done
+    return 1
+}
+# The number before "test(s)" in the lines of the log that begin with "[  $1 ]".
+count() { sed -n "s/^\[  $1 *\] \(.* \)\{0,1\}\([0-9][0-9]*\) test(s).*/\2/p" "$log" | awk '{n += $1} END {print n + 0}'; }
+report() {
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     printf '%-44s %4d passed %3d failed %3d skipped %4d s\n' "$name" "$p" "$f" "$s" $(($(date +%s) - start))
-    if [ "$f" -ne 0 ]; then
-        echo "---- $program ended with $status"; grep -v '^\[       OK \]\|^\[ RUN ' "$log" | tail -60; echo "----"
-    fi
+    [ "$f" -eq 0 ] && return
+    echo "---- $name ended with $status"; grep -v '^\[       OK \]\|^\[ RUN ' "$log" | tail -60; echo "----"
+}
+
+for source in tests/*/test_*.c; do
+    program=$build/${source%.c}; name=${program#"$build/tests/"}
+    wanted "$name" "$@" || continue
+    start=$(date +%s)
+    # shellcheck disable=SC2086
+    timeout "$limit" $QRN_TEST_WRAPPER "$program" > "$log" 2>&1; status=$?
+    p=$(count PASSED) f=$(count FAILED) s=$(count SKIPPED)
+    [ "$status" -eq 0 ] || [ "$f" -gt 0 ] || f=1 # killed, or a leak after the last test
+    report
 done
-if [ "$skipped" -gt 0 ]; then echo "$passed passed, $failed failed, $skipped skipped"; else echo "$passed passed, $failed failed"; fi
+
+# Fuzz targets: one test each, every file of the corpus.
+for program in "$build"/fuzz/fuzz_*; do
+    name=fuzz/${program##*/}; corpus=fuzz/corpus/${program##*/fuzz_}
+    [ -x "$program" ] && [ -f "$program" ] && [ -d "$corpus" ] && wanted "$name" "$@" || continue
+    start=$(date +%s)
+    find "$corpus" -type f | sort > "$log.files"
+    # shellcheck disable=SC2086
+    timeout "$limit" $QRN_TEST_WRAPPER xargs "$program" < "$log.files" > "$log" 2>&1; status=$?
+    rm -f "$log.files"
+    p=1 f=0 s=0
+    [ "$status" -eq 0 ] || p=0 f=1
+    report
+done
+
+summary="$passed passed, $failed failed"
+[ "$skipped" -eq 0 ] || summary="$summary, $skipped skipped"
+echo "$summary"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

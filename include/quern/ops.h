@@ -14,14 +14,6 @@
 #ifndef QUERN_OPS_H
 #define QUERN_OPS_H
 
-#include <quern/device.h>
-
-#define QRN_OP_FUNCTIONS(name)                                                                \
-    QRN_API enum qrn_status qrn_##name(struct qrn_device *dev,                                \
-                                       const struct qrn_##name##_args *args,                  \
-                                       struct qrn_error *err);                                \
-    QRN_API void qrn_encode_##name(struct qrn_encoder *enc, const struct qrn_##name##_args *args)
-
 #include <quern/ops_matmul.h>
 #include <quern/ops_norm.h>
 #include <quern/ops_gdn.h>

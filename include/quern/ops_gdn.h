@@ -9,7 +9,7 @@
 #ifndef QUERN_OPS_GDN_H
 #define QUERN_OPS_GDN_H
 
-#include <quern/device.h>
+#include <quern/op_functions.h>
 
 #ifdef __cplusplus
 extern "C" {

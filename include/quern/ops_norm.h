@@ -4,7 +4,7 @@
 #ifndef QUERN_OPS_NORM_H
 #define QUERN_OPS_NORM_H
 
-#include <quern/device.h>
+#include <quern/op_functions.h>
 
 #ifdef __cplusplus
 extern "C" {

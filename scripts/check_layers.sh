@@ -1,0 +1,34 @@
+#!/bin/sh
+# Who may include whom: each line names a folder and what it may include besides itself.
+#     base <- formats <- core <- ops <- backends;  base <- text;  model above; programs see include/quern
+cd "$(dirname "$0")/.." || exit 1
+rules() {
+    cat <<'RULES'
+src/base              quern
+src/formats           quern base
+src/core              quern base formats ops/ops.inc backends/backends.inc
+src/ops               quern base formats core
+src/backends          quern base formats core ops
+src/text              quern base formats
+src/model             quern base formats core text
+tools                 quern base
+examples              quern
+RULES
+}
+violations=$(rules | while read -r folder allowed; do
+    own=${folder#src/}
+    grep -rnE --include='*.[ch]' --include='*.inc' '^ *# *include *[<"]' "$folder" 2> /dev/null |
+        sed -n 's/^\([^:]*:[0-9]*\):.*include *[<"]\([^>"]*\)[>"].*/\1 \2/p' | while read -r where what; do
+        case $what in
+            */*) ;;
+            *) continue ;; # of the system, or beside the file
+        esac
+        case $what in sys/*|linux/*|arpa/*|netinet/*|"$own"/*|cli/*|server/*) continue ;; esac
+        for a in $allowed; do case $what in "$a"|"$a"/*) continue 2 ;; esac; done
+        echo "$where includes $what"
+    done
+done
+# Instruction sets never see each other, and what all may see sees none of them.
+grep -rnE '#include "backends/cpu/(generic|avx|neon|amx|cuda)' src tools --include='*.[ch]' --include='*.inc' 2> /dev/null |
+    awk -F: '{ split($1, p, "/"); n = split($3, q, "[\"/]"); if (p[2] != "backends" || p[4] != q[4]) print $1 ":" $2 " includes " $3 }')
+[ -z "$violations" ] || { echo "$violations"; exit 1; }
