@@ -73,7 +73,7 @@ enum qrn_status qrn_json_parse(const void *text, size_t n_bytes, size_t budget, 
     if (*out) return QRN_OK;
     if (json_error_code(&why) == json_error_out_of_memory)
         return qrn_fail_memory(err, cost, "JSON");
-    const struct qrn_quoted reason = qrn_quote(why.text, strlen(why.text));
+    qrn_make_printable(why.text); /* it quotes the file */
     return qrn_fail(err, QRN_ERR_FORMAT, "JSON, line %d column %d: %s", why.line, why.column,
-                    reason.text);
+                    why.text);
 }

@@ -25,3 +25,9 @@ struct qrn_quoted qrn_quote(const char *bytes, size_t n_bytes)
     *at = '\0';
     return q;
 }
+
+void qrn_make_printable(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+}

@@ -12,4 +12,7 @@ struct qrn_quoted {
 /* The bytes in double quotes, control bytes as '?', a long name cut: qrn_quote(name, n).text. */
 struct qrn_quoted qrn_quote(const char *bytes, size_t n_bytes);
 
+/* Control bytes of text become '?'. */
+void qrn_make_printable(char *text);
+
 #endif
