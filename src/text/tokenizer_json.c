@@ -356,14 +356,15 @@ static enum qrn_status read_config(struct qrn_tokenizer *t, const json_t *config
 static enum qrn_status parse(struct qrn_span text, size_t flags, json_t **out,
                              struct qrn_error *err)
 {
-    json_error_t reason;
+    json_error_t reason = {0};
     *out = json_loadb(text.bytes ? text.bytes : "", text.n_bytes,
                       flags | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &reason);
     if (*out) return QRN_OK;
-    return qrn_fail(err,
-                    json_error_code(&reason) == json_error_out_of_memory ? QRN_ERR_MEMORY
-                                                                         : QRN_ERR_FORMAT,
-                    "line %d: %s", reason.line, reason.text);
+    /* The parser says nothing at all in most places where memory is short. */
+    const enum json_error_code code = json_error_code(&reason);
+    const bool is_memory = code == json_error_out_of_memory || code == json_error_unknown;
+    return qrn_fail(err, is_memory ? QRN_ERR_MEMORY : QRN_ERR_FORMAT, "line %d: %s", reason.line,
+                    is_memory ? "out of memory" : reason.text);
 }
 
 static enum qrn_status create(struct qrn_tokenizer *t, struct qrn_span json, struct qrn_span config,
