@@ -15,8 +15,14 @@ static inline size_t qrn_json_budget(size_t n_bytes)
 
 /* Parses n bytes (no NUL needed behind them); duplicate keys, NUL in strings, nesting above 64 and
  * values that would take more than budget bytes are refused before anything is allocated for them.
- * The caller owns *out (json_decref).  Errors: QRN_ERR_FORMAT, QRN_ERR_MEMORY. */
+ * The caller owns *out (json_decref).  Errors: QRN_ERR_FORMAT, QRN_ERR_MEMORY (a shortage inside
+ * jansson's lexer looks to us like a wrong token: QRN_ERR_FORMAT). */
 enum qrn_status qrn_json_parse(const void *text, size_t n_bytes, size_t budget, json_t **out,
                                struct qrn_error *err);
+
+/* The same with flags of jansson besides: JSON_DECODE_INT_AS_REAL takes integers of any size,
+ * JSON_ALLOW_NUL strings with NUL in them. */
+enum qrn_status qrn_json_parse_flags(const void *text, size_t n_bytes, size_t budget,
+                                     unsigned flags, json_t **out, struct qrn_error *err);
 
 #endif

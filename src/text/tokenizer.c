@@ -28,6 +28,14 @@ void qrn_tokenizer_free(struct qrn_tokenizer *t)
     qrn_free(&allocator, t, sizeof *t);
 }
 
+enum qrn_status qrn_tokenizer_refuse(enum qrn_status status, struct qrn_error *err)
+{
+    if (!err) return status;
+    for (char *c = err->text; *c; c++)
+        if ((*c > 0 && *c < 0x20) || *c == 0x7f) *c = '?';
+    return status;
+}
+
 /* --- from arrays --- */
 
 static enum qrn_token_type type_of(const struct qrn_tokenizer_tables *tables, size_t id)
@@ -128,11 +136,12 @@ enum qrn_status qrn_tokenizer_create(const struct qrn_tokenizer_tables *tables,
     if (status == QRN_OK) status = fill_merges(t, tables, &scratch, err);
     if (status == QRN_OK) status = fill_added(t, tables, err);
     qrn_scratch_free(&scratch);
-    if (status == QRN_OK)
+    if (status == QRN_OK) {
         *out = t;
-    else
-        qrn_tokenizer_free(t);
-    return status;
+        return QRN_OK;
+    }
+    qrn_tokenizer_free(t);
+    return qrn_tokenizer_refuse(status, err);
 }
 
 /* --- looking --- */

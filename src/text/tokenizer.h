@@ -24,4 +24,8 @@ struct qrn_tokenizer {
 enum qrn_status qrn_tokenizer_new(const struct qrn_host *host, struct qrn_tokenizer **out,
                                   struct qrn_error *err);
 
+/* Makes control bytes of a file in err's text '?', so that a terminal does not obey them.  Returns
+ * status. */
+enum qrn_status qrn_tokenizer_refuse(enum qrn_status status, struct qrn_error *err);
+
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/memory.h"
+#include "text/tokenizer.h"
 
 /* The arrays that the file's are turned into. */
 struct arrays {
@@ -140,11 +141,13 @@ enum qrn_status qrn_tokenizer_create_gguf(const struct qrn_gguf *gguf, const str
         return QRN_OK;
     }
     if (!is(model, "gpt2"))
-        return qrn_fail(err, QRN_ERR_UNSUPPORTED,
-                        "tokenizer \"%.*s\" is not supported, only gpt2 (byte-level BPE) is",
-                        model.n_bytes < 60 ? (int)model.n_bytes : 60, model.bytes);
+        return qrn_tokenizer_refuse(
+            qrn_fail(err, QRN_ERR_UNSUPPORTED,
+                     "tokenizer \"%.*s\" is not supported, only gpt2 (byte-level BPE) is",
+                     model.n_bytes < 60 ? (int)model.n_bytes : 60, model.bytes),
+            err);
     struct arrays a = {.allocator = host ? host->allocator : (struct qrn_allocator){0}};
     const enum qrn_status status = create(gguf, &a, host, out, err);
     arrays_free(&a);
-    return status;
+    return status == QRN_OK ? QRN_OK : qrn_tokenizer_refuse(status, err);
 }

@@ -2,6 +2,7 @@
  * Reading tokenizer.json: what kind of tokenizer it is, then its tokens and merges. */
 #include <jansson.h>
 #include "base/memory.h"
+#include "formats/json.h"
 #include "text/nfc.h"
 #include "text/tokenizer.h"
 
@@ -353,17 +354,10 @@ static enum qrn_status read_config(struct qrn_tokenizer *t, const json_t *config
 
 /* --- both files --- */
 
-static enum qrn_status parse(struct qrn_span text, size_t flags, json_t **out,
-                             struct qrn_error *err)
+/* Bytes that the parser may take: a vocabulary with merges as pairs takes 8 to 13 times its text. */
+static size_t budget(struct qrn_span json)
 {
-    json_error_t reason;
-    *out = json_loadb(text.bytes ? text.bytes : "", text.n_bytes,
-                      flags | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &reason);
-    if (*out) return QRN_OK;
-    return qrn_fail(err,
-                    json_error_code(&reason) == json_error_out_of_memory ? QRN_ERR_MEMORY
-                                                                         : QRN_ERR_FORMAT,
-                    "line %d: %s", reason.line, reason.text);
+    return 16 * json.n_bytes + ((size_t)48 << 20);
 }
 
 static enum qrn_status create(struct qrn_tokenizer *t, struct qrn_span json, struct qrn_span config,
@@ -371,14 +365,16 @@ static enum qrn_status create(struct qrn_tokenizer *t, struct qrn_span json, str
 {
     struct qrn_scratch scratch = {.allocator = &t->allocator};
     json_t *root;
-    enum qrn_status status = parse(json, 0, &root, err);
+    enum qrn_status status =
+        qrn_json_parse_flags(json.bytes, json.n_bytes, budget(json), JSON_ALLOW_NUL, &root, err);
     if (status == QRN_OK) status = read_root(t, root, &scratch, err);
     json_decref(root);
     qrn_scratch_free(&scratch);
     if (status != QRN_OK) return qrn_error_prefix(err, status, "tokenizer.json");
     if (!config.n_bytes) return QRN_OK;
     /* model_max_length is 10^30 in many files. */
-    status = parse(config, JSON_DECODE_INT_AS_REAL, &root, err);
+    status = qrn_json_parse_flags(config.bytes, config.n_bytes, budget(config),
+                                  JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &root, err);
     if (status == QRN_OK) status = read_config(t, root, err);
     json_decref(root);
     if (status != QRN_OK) return qrn_error_prefix(err, status, "tokenizer_config.json");
@@ -393,9 +389,10 @@ enum qrn_status qrn_tokenizer_create_json(struct qrn_span json, struct qrn_span 
     struct qrn_tokenizer *t;
     QRN_TRY(qrn_tokenizer_new(host, &t, err));
     const enum qrn_status status = create(t, json, config, err);
-    if (status == QRN_OK)
+    if (status == QRN_OK) {
         *out = t;
-    else
-        qrn_tokenizer_free(t);
-    return status;
+        return QRN_OK;
+    }
+    qrn_tokenizer_free(t);
+    return qrn_tokenizer_refuse(status, err);
 }
