@@ -100,5 +100,6 @@ void help_overview(FILE *out)
     for (size_t i = 0; (command = command_at(i)); i++)
         fprintf(out, "  %-12s%s\n", command->name, command->summary);
     fputs("\nquern help COMMAND shows a command's options; quern --version the version.\n"
+          "To begin with: quern run\n"
           , out);
 }
