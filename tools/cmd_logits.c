@@ -152,7 +152,7 @@ static int tape_write(const struct tape *t, const char *path)
 {
     const int64_t n = (int64_t)t->ids->n, n_hidden = t->hidden ? t->n_states : 0;
     struct qrn_archive_tensor *tensors = calloc((size_t)n_hidden + 2, sizeof *tensors);
-    char(*names)[24] = calloc((size_t)n_hidden + 1, sizeof *names);
+    char(*names)[32] = calloc((size_t)n_hidden + 1, sizeof *names);
     int status = tensors && names ? EXIT_OK : fail("out of memory");
     if (status == EXIT_OK) {
         tensors[0] = tensor("ids", QRN_I32, t->ids->at, n, 0);
