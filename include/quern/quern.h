@@ -8,8 +8,10 @@
 #include <quern/host.h>
 #include <quern/model.h>
 #include <quern/ops.h>
+#include <quern/quantize.h>
 #include <quern/status.h>
 #include <quern/tensor.h>
+#include <quern/text.h>
 #include <quern/version.h>
 
 #endif

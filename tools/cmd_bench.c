@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ * quern bench: the speed of a model, or of the kernels of an op. */
+#include "bench_model.h"
+#include "bench_op.h"
+#include "report.h"
+
+int cmd_bench(const struct options *o)
+{
+    if (!o->op && o->op_case) return fail_usage("bench", "--case goes with --op");
+    return o->op ? bench_op(o) : bench_model(o);
+}
