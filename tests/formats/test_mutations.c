@@ -70,7 +70,6 @@ static void start(struct round *r)
 {
     memset(r, 0, sizeof *r);
     counting_allocator_init(&r->counter);
-    counting_allocator_take_jansson(&r->counter);
     r->host = counting_host(&r->counter);
 }
 
@@ -78,7 +77,6 @@ static void start(struct round *r)
 static void finish(const struct round *r, const char *title, const struct mutate_tally *tally,
                    const char *const *shallow, size_t n_shallow)
 {
-    counting_allocator_take_jansson(NULL);
     const size_t n = mutate_refused_by(tally, shallow, n_shallow);
     mutate_print(tally, title);
     printf("%s: %zu of %d got past magic, counts and syntax; slowest %.4f s\n", title,
