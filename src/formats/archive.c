@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/memory.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 
 #define NAME_BLOCK_BYTES 4096
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/memory.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 
 #define MAX_STRING_BYTES ((uint64_t)1 << 30) /* ggml's limits */
 #define MAX_ARRAY        ((uint64_t)1 << 30)

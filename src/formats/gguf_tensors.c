@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include "base/error.h"
 #include "base/memory.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 
 /* Ids that name a type whose layout we do not have: most were removed from ggml. */
 static const struct {

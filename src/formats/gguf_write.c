@@ -10,7 +10,7 @@
 #include "formats/buffer.h"
 #include "formats/gguf_read.h"
 #include "formats/output.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 
 struct qrn_gguf_writer {
     struct qrn_output out; /* holds the first failure */

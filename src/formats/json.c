@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include "base/error.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 
 #define MAX_DEPTH 64
 
@@ -146,10 +146,4 @@ enum qrn_status qrn_json_parse_flags(const void *text, size_t n_bytes, size_t bu
     const struct qrn_quoted reason = qrn_quote(why.text, strlen(why.text));
     return qrn_fail(err, QRN_ERR_FORMAT, "JSON, line %d column %d: %s", why.line - 1, why.column,
                     reason.text);
-}
-
-enum qrn_status qrn_json_parse(const void *text, size_t n_bytes, size_t budget, json_t **out,
-                               struct qrn_error *err)
-{
-    return qrn_json_parse_flags(text, n_bytes, budget, 0, out, err);
 }

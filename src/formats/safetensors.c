@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/json.h"
 #include "base/memory.h"
-#include "formats/json.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 #include "formats/reader.h"
 #include "formats/safetensors_read.h"
 
@@ -32,13 +32,13 @@ const char *qrn_safetensors_dtype_name(enum qrn_dtype dtype)
     return NULL;
 }
 
-static enum qrn_status take_dtype(const json_t *value, const char *quoted,
+static enum qrn_status take_dtype(const struct qrn_json_value *value, const char *quoted,
                                   struct qrn_archive *archive, struct qrn_archive_tensor *t,
                                   struct qrn_error *err)
 {
-    if (!json_is_string(value))
+    if (!qrn_json_is(value, QRN_JSON_STRING))
         return qrn_fail(err, QRN_ERR_FORMAT, "tensor %s: dtype is missing or not a string", quoted);
-    const char *name = json_string_value(value);
+    const char *name = value->as.string;
     t->dtype = QRN_DTYPE_COUNT;
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strcmp(name, dtypes[i].name) == 0) {
@@ -46,7 +46,7 @@ static enum qrn_status take_dtype(const json_t *value, const char *quoted,
             t->type_name = dtypes[i].name;
             return QRN_OK;
         }
-    const size_t n = strlen(name);
+    const size_t n = value->n;
     if (n > MAX_DTYPE_NAME)
         return qrn_fail(err, QRN_ERR_FORMAT, "tensor %s: dtype %s has %zu bytes, the limit is %d",
                         quoted, qrn_quote(name, n).text, n, MAX_DTYPE_NAME);
@@ -55,24 +55,24 @@ static enum qrn_status take_dtype(const json_t *value, const char *quoted,
 }
 
 /* Dimensions, and the number of elements in *n_elements. */
-static enum qrn_status take_shape(const json_t *value, const char *quoted,
+static enum qrn_status take_shape(const struct qrn_json_value *value, const char *quoted,
                                   struct qrn_archive_tensor *t, size_t *n_elements,
                                   struct qrn_error *err)
 {
-    if (!json_is_array(value))
+    if (!qrn_json_is(value, QRN_JSON_ARRAY))
         return qrn_fail(err, QRN_ERR_FORMAT, "tensor %s: shape is missing or not an array", quoted);
-    const size_t n_dims = json_array_size(value);
+    const size_t n_dims = value->n;
     if (n_dims > QRN_ARCHIVE_MAX_DIMS)
         return qrn_fail(err, QRN_ERR_FORMAT, "tensor %s has %zu dimensions, the limit is %d", quoted,
                         n_dims, QRN_ARCHIVE_MAX_DIMS);
     t->n_dims = (int)n_dims;
     *n_elements = 1;
     for (size_t i = 0; i < n_dims; i++) {
-        const json_t *dim = json_array_get(value, i);
-        if (!json_is_integer(dim) || json_integer_value(dim) < 0)
+        const struct qrn_json_value *dim = value + 1 + i;
+        if (dim->type != QRN_JSON_INTEGER || dim->as.integer < 0)
             return qrn_fail(err, QRN_ERR_FORMAT,
                             "tensor %s: shape[%zu] is not an integer of 0 or more", quoted, i);
-        t->shape[i] = (int64_t)json_integer_value(dim);
+        t->shape[i] = dim->as.integer;
         if ((uint64_t)t->shape[i] > SIZE_MAX ||
             !qrn_mul_size(*n_elements, (size_t)t->shape[i], n_elements) || *n_elements > INT64_MAX)
             return qrn_fail(err, QRN_ERR_FORMAT,
@@ -82,16 +82,15 @@ static enum qrn_status take_shape(const json_t *value, const char *quoted,
     return QRN_OK;
 }
 
-static enum qrn_status take_offsets(const json_t *value, const char *quoted, const uint8_t *data,
+static enum qrn_status take_offsets(const struct qrn_json_value *value, const char *quoted, const uint8_t *data,
                                     size_t n_data, struct qrn_archive_tensor *t,
                                     struct qrn_error *err)
 {
-    if (!json_is_array(value) || json_array_size(value) != 2 ||
-        !json_is_integer(json_array_get(value, 0)) || !json_is_integer(json_array_get(value, 1)))
+    if (!qrn_json_is(value, QRN_JSON_ARRAY) || value->n != 2 ||
+        value[1].type != QRN_JSON_INTEGER || value[2].type != QRN_JSON_INTEGER)
         return qrn_fail(err, QRN_ERR_FORMAT,
                         "tensor %s: data_offsets is missing or not two integers", quoted);
-    const int64_t begin = (int64_t)json_integer_value(json_array_get(value, 0));
-    const int64_t end = (int64_t)json_integer_value(json_array_get(value, 1));
+    const int64_t begin = value[1].as.integer, end = value[2].as.integer;
     if (begin < 0 || end < begin || (uint64_t)end > n_data)
         return qrn_fail(err, QRN_ERR_FORMAT,
                         "tensor %s: data_offsets [%" PRId64 ", %" PRId64 "] are not inside the %zu "
@@ -102,18 +101,18 @@ static enum qrn_status take_offsets(const json_t *value, const char *quoted, con
     return QRN_OK;
 }
 
-static enum qrn_status add_tensor(const char *name, const json_t *entry, const uint8_t *data,
+static enum qrn_status add_tensor(const char *name, const struct qrn_json_value *entry, const uint8_t *data,
                                   size_t n_data, int i_file, struct qrn_archive *archive,
                                   struct qrn_error *err)
 {
     const struct qrn_quoted quoted = qrn_quote(name, strlen(name));
-    if (!json_is_object(entry))
+    if (entry->type != QRN_JSON_OBJECT)
         return qrn_fail(err, QRN_ERR_FORMAT, "the entry of tensor %s is not an object", quoted.text);
     struct qrn_archive_tensor t = {.i_file = i_file};
     size_t n_elements, n_bytes;
-    QRN_TRY(take_dtype(json_object_get(entry, "dtype"), quoted.text, archive, &t, err));
-    QRN_TRY(take_shape(json_object_get(entry, "shape"), quoted.text, &t, &n_elements, err));
-    QRN_TRY(take_offsets(json_object_get(entry, "data_offsets"), quoted.text, data, n_data, &t,
+    QRN_TRY(take_dtype(qrn_json_member(entry, "dtype"), quoted.text, archive, &t, err));
+    QRN_TRY(take_shape(qrn_json_member(entry, "shape"), quoted.text, &t, &n_elements, err));
+    QRN_TRY(take_offsets(qrn_json_member(entry, "data_offsets"), quoted.text, data, n_data, &t,
                          err));
     if (t.dtype != QRN_DTYPE_COUNT) {
         const size_t each = (size_t)qrn_dtype_info(t.dtype)->block_bytes;
@@ -150,38 +149,37 @@ static enum qrn_status check_tiling(struct qrn_archive *archive, size_t first, c
     return QRN_OK;
 }
 
-static enum qrn_status check_metadata(json_t *metadata, struct qrn_error *err)
+static enum qrn_status check_metadata(const struct qrn_json_value *metadata, struct qrn_error *err)
 {
-    const char *key;
-    json_t *value;
-    if (!json_is_object(metadata))
+    if (metadata->type != QRN_JSON_OBJECT)
         return qrn_fail(err, QRN_ERR_FORMAT, "__metadata__ is not an object");
-    json_object_foreach (metadata, key, value)
-        if (!json_is_string(value))
+    const struct qrn_json_value *key = metadata + 1;
+    for (uint32_t i = 0; i < metadata->n; i++, key = qrn_json_next(key + 1))
+        if (key[1].type != QRN_JSON_STRING)
             return qrn_fail(err, QRN_ERR_FORMAT, "__metadata__: the value of %s is not a string",
-                            qrn_quote(key, strlen(key)).text);
+                            qrn_quote(key->as.string, key->n).text);
     return QRN_OK;
 }
 
-static enum qrn_status add_all(json_t *header, const uint8_t *data, size_t n_data, int i_file,
-                               struct qrn_archive *archive, struct qrn_error *err)
+static enum qrn_status add_all(const struct qrn_json_value *header, const uint8_t *data,
+                               size_t n_data, int i_file, struct qrn_archive *archive,
+                               struct qrn_error *err)
 {
-    if (!json_is_object(header)) return qrn_fail(err, QRN_ERR_FORMAT, "the header is not an object");
     const size_t first = archive->n_tensors;
-    QRN_TRY(qrn_archive_reserve(archive, json_object_size(header), err));
-    const char *name;
-    json_t *entry;
-    json_object_foreach (header, name, entry) {
-        if (strcmp(name, "__metadata__") == 0)
-            QRN_TRY(check_metadata(entry, err));
+    QRN_TRY(qrn_archive_reserve(archive, header->n, err));
+    const struct qrn_json_value *key = header + 1;
+    for (uint32_t i = 0; i < header->n; i++, key = qrn_json_next(key + 1)) {
+        if (strcmp(key->as.string, "__metadata__") == 0)
+            QRN_TRY(check_metadata(key + 1, err));
         else
-            QRN_TRY(add_tensor(name, entry, data, n_data, i_file, archive, err));
+            QRN_TRY(add_tensor(key->as.string, key + 1, data, n_data, i_file, archive, err));
     }
     return check_tiling(archive, first, data, n_data, err);
 }
 
 static enum qrn_status read_file(const struct qrn_file *file, int i_file,
-                                     struct qrn_archive *archive, struct qrn_error *err)
+                                 const struct qrn_host *host, struct qrn_archive *archive,
+                                 struct qrn_error *err)
 {
     struct qrn_reader r = {file->bytes, file->bytes + file->n_bytes, false};
     const uint64_t n_header = qrn_reader_u64(&r);
@@ -200,10 +198,12 @@ static enum qrn_status read_file(const struct qrn_file *file, int i_file,
     if (n_header == 0 || text[0] != '{')
         return qrn_fail(err, QRN_ERR_FORMAT,
                         "not a safetensors file: the header does not start with '{'");
-    json_t *header;
-    QRN_TRY(qrn_json_parse(text, (size_t)n_header, qrn_json_budget(file->n_bytes), &header, err));
-    const enum qrn_status s = add_all(header, r.at, qrn_reader_left(&r), i_file, archive, err);
-    json_decref(header);
+    struct qrn_json header;
+    QRN_TRY(qrn_json_parse(text, (size_t)n_header, qrn_json_budget(file->n_bytes), host, &header,
+                           err));
+    const enum qrn_status s =
+        add_all(header.values, r.at, qrn_reader_left(&r), i_file, archive, err);
+    qrn_json_free(&header);
     return s;
 }
 
@@ -214,7 +214,7 @@ enum qrn_status qrn_safetensors_add_file(struct qrn_safetensors *st, size_t i, c
     struct qrn_file *file = &st->files[i];
     QRN_TRY(source ? qrn_file_open_source(source, path, host, file, err)
                    : qrn_file_open(path, host, file, err));
-    const enum qrn_status s = read_file(file, (int)i, &st->archive, err);
+    const enum qrn_status s = read_file(file, (int)i, host, &st->archive, err);
     return s == QRN_OK ? s : qrn_error_prefix(err, s, "%s", path);
 }
 

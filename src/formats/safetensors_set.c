@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/json.h"
 #include "base/memory.h"
-#include "formats/json.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 #include "formats/safetensors_read.h"
 
 #define INDEX_NAME  "model.safetensors.index.json"
@@ -20,7 +20,7 @@ struct opening {
     const char *dir;
     const struct qrn_source *source;
     const struct qrn_host *host;
-    json_t *index;
+    struct qrn_json index;
     const char **shards; /* sorted names inside index, [st->n_files] */
 };
 
@@ -47,8 +47,8 @@ static enum qrn_status read_index(struct opening *o, const char *path, struct qr
     struct qrn_file file;
     QRN_TRY(o->source ? qrn_file_open_source(o->source, path, o->host, &file, err)
                       : qrn_file_open(path, o->host, &file, err));
-    const enum qrn_status s = qrn_json_parse(file.bytes, file.n_bytes,
-                                             qrn_json_budget(file.n_bytes), &o->index, err);
+    const enum qrn_status s = qrn_json_parse(
+        file.bytes, file.n_bytes, qrn_json_budget(file.n_bytes), o->host, &o->index, err);
     qrn_file_close(&file);
     return s == QRN_OK ? s : qrn_error_prefix(err, s, "%s", path);
 }
@@ -65,29 +65,27 @@ static int compare_texts(const void *a, const void *b)
 }
 
 /* Fills o->shards with the distinct names of the map; *n_all: how many places it has. */
-static enum qrn_status list_shards(struct opening *o, json_t *map, size_t *n_all, size_t *n_shards,
-                                   struct qrn_error *err)
+static enum qrn_status list_shards(struct opening *o, const struct qrn_json_value *map,
+                                   size_t *n_all, size_t *n_shards, struct qrn_error *err)
 {
-    if (!json_is_object(map))
+    if (!qrn_json_is(map, QRN_JSON_OBJECT))
         return qrn_fail(err, QRN_ERR_FORMAT, "weight_map is missing or not an object");
-    const size_t n = json_object_size(map);
+    const size_t n = map->n;
     o->shards = qrn_alloc(&o->st->allocator, n * sizeof *o->shards);
     if (!o->shards) return qrn_fail_memory(err, n * sizeof *o->shards, "the names of shards");
     *n_all = n;
-    size_t i = 0;
-    const char *tensor;
-    json_t *shard;
-    json_object_foreach (map, tensor, shard) {
-        const char *name = json_string_value(shard);
-        if (!name)
+    const struct qrn_json_value *key = map + 1;
+    size_t i;
+    for (i = 0; i < n; i++, key = qrn_json_next(key + 1)) {
+        const struct qrn_quoted tensor = qrn_quote(key->as.string, key->n);
+        if (key[1].type != QRN_JSON_STRING)
             return qrn_fail(err, QRN_ERR_FORMAT, "the shard of tensor %s is not a string",
-                            qrn_quote(tensor, strlen(tensor)).text);
-        if (!is_plain_name(name))
+                            tensor.text);
+        if (!is_plain_name(key[1].as.string))
             return qrn_fail(err, QRN_ERR_FORMAT,
-                            "tensor %s is said to be in %s, wants a plain file name",
-                            qrn_quote(tensor, strlen(tensor)).text,
-                            qrn_quote(name, strlen(name)).text);
-        o->shards[i++] = name;
+                            "tensor %s is said to be in %s, wants a plain file name", tensor.text,
+                            qrn_quote(key[1].as.string, key[1].n).text);
+        o->shards[i] = key[1].as.string;
     }
     if (n > 1) qsort(o->shards, n, sizeof *o->shards, compare_texts);
     *n_shards = 0;
@@ -116,16 +114,17 @@ static enum qrn_status add_shards(struct opening *o, size_t n_shards, struct qrn
     return QRN_OK;
 }
 
-static enum qrn_status check_map(const struct opening *o, json_t *map, struct qrn_error *err)
+static enum qrn_status check_map(const struct opening *o, const struct qrn_json_value *map,
+                                 struct qrn_error *err)
 {
-    const char *name;
-    json_t *shard;
-    json_object_foreach (map, name, shard) {
-        const struct qrn_archive_tensor *t = qrn_archive_find(&o->st->archive, name);
-        if (!t || strcmp(o->shards[t->i_file], json_string_value(shard)) != 0)
+    const struct qrn_json_value *key = map + 1;
+    for (uint32_t i = 0; i < map->n; i++, key = qrn_json_next(key + 1)) {
+        const char *shard = key[1].as.string;
+        const struct qrn_archive_tensor *t = qrn_archive_find(&o->st->archive, key->as.string);
+        if (!t || strcmp(o->shards[t->i_file], shard) != 0)
             return qrn_fail(err, QRN_ERR_FORMAT, "the index says that tensor %s is in %s, it is %s",
-                            qrn_quote(name, strlen(name)).text,
-                            qrn_quote(json_string_value(shard), json_string_length(shard)).text,
+                            qrn_quote(key->as.string, key->n).text,
+                            qrn_quote(shard, key[1].n).text,
                             t ? "in another shard" : "not there");
     }
     return QRN_OK;
@@ -133,7 +132,7 @@ static enum qrn_status check_map(const struct opening *o, json_t *map, struct qr
 
 static enum qrn_status open_shards(struct opening *o, struct qrn_error *err)
 {
-    json_t *map = json_object_get(o->index, "weight_map");
+    const struct qrn_json_value *map = qrn_json_member(o->index.values, "weight_map");
     size_t n_all = 0, n_shards = 0;
     enum qrn_status s = list_shards(o, map, &n_all, &n_shards, err);
     if (s != QRN_OK) s = qrn_error_prefix(err, s, INDEX_NAME);
@@ -169,7 +168,7 @@ enum qrn_status qrn_safetensors_open_dir(const char *dir, const struct qrn_sourc
         return s;
     }
     s = open_shards(&o, err);
-    json_decref(o.index);
+    qrn_json_free(&o.index);
     if (s != QRN_OK) qrn_safetensors_close(st);
     return s;
 }

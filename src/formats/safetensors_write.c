@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "formats/buffer.h"
 #include "formats/output.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 #include "formats/safetensors_read.h"
 
 static void put_quoted(struct qrn_buffer *b, const char *text)

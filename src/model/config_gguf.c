@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "formats/gguf.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 
 struct source {
     const struct qrn_gguf *gguf;

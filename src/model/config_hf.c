@@ -7,10 +7,12 @@
 #include <stddef.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/json.h"
 #include "base/memory.h"
-#include "formats/json.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 #include "model/config_mlx.h"
+
+typedef const struct qrn_json_value json;
 
 /* Keys that hold one integer, and what the classes say where they are absent. */
 static const struct {
@@ -40,10 +42,10 @@ static const struct {
 };
 
 /* NULL if absent or null. */
-static json_t *member(json_t *object, const char *key)
+static json *member(json *object, const char *key)
 {
-    json_t *value = json_object_get(object, key);
-    return json_is_null(value) ? NULL : value;
+    json *value = qrn_json_member(object, key);
+    return qrn_json_is(value, QRN_JSON_NULL) ? NULL : value;
 }
 
 static enum qrn_status wrong_type(const char *key, const char *wanted, struct qrn_error *err)
@@ -51,49 +53,46 @@ static enum qrn_status wrong_type(const char *key, const char *wanted, struct qr
     return qrn_fail(err, QRN_ERR_FORMAT, "%s is not %s", key, wanted);
 }
 
-static enum qrn_status get_integer(json_t *object, const char *key, int64_t absent, int64_t *out,
+static enum qrn_status get_integer(json *object, const char *key, int64_t absent, int64_t *out,
                                    struct qrn_error *err)
 {
-    json_t *value = member(object, key);
+    json *value = member(object, key);
     *out = absent;
     if (!value) return QRN_OK;
-    if (!json_is_integer(value)) return wrong_type(key, "an integer", err);
-    *out = (int64_t)json_integer_value(value);
+    if (value->type != QRN_JSON_INTEGER) return wrong_type(key, "an integer", err);
+    *out = value->as.integer;
     return QRN_OK;
 }
 
-static enum qrn_status get_number(json_t *object, const char *key, double absent, double *out,
+static enum qrn_status get_number(json *object, const char *key, double absent, double *out,
                                   struct qrn_error *err)
 {
-    json_t *value = member(object, key);
+    json *value = member(object, key);
     *out = absent;
     if (!value) return QRN_OK;
-    if (!json_is_number(value)) return wrong_type(key, "a number", err);
-    *out = json_number_value(value);
-    return QRN_OK;
+    return qrn_json_number(value, out) ? QRN_OK : wrong_type(key, "a number", err);
 }
 
-static enum qrn_status get_bool(json_t *object, const char *key, bool absent, bool *out,
+static enum qrn_status get_bool(json *object, const char *key, bool absent, bool *out,
                                 struct qrn_error *err)
 {
-    json_t *value = member(object, key);
+    json *value = member(object, key);
     *out = absent;
     if (!value) return QRN_OK;
-    if (!json_is_boolean(value)) return wrong_type(key, "true or false", err);
-    *out = json_is_true(value);
+    if (value->type != QRN_JSON_BOOL) return wrong_type(key, "true or false", err);
+    *out = value->as.boolean;
     return QRN_OK;
 }
 
 /* An object or NULL. */
-static enum qrn_status get_object(json_t *object, const char *key, json_t **out,
-                                  struct qrn_error *err)
+static enum qrn_status get_object(json *object, const char *key, json **out, struct qrn_error *err)
 {
     *out = member(object, key);
-    if (*out && !json_is_object(*out)) return wrong_type(key, "an object", err);
+    if (*out && (*out)->type != QRN_JSON_OBJECT) return wrong_type(key, "an object", err);
     return QRN_OK;
 }
 
-static enum qrn_status take_architecture(json_t *top, json_t *text, struct qrn_model_config *c,
+static enum qrn_status take_architecture(json *top, json *text, struct qrn_model_config *c,
                                          struct qrn_error *err)
 {
     static const struct {
@@ -104,11 +103,11 @@ static enum qrn_status take_architecture(json_t *top, json_t *text, struct qrn_m
         {"qwen3_5_moe", QRN_QWEN35MOE},   {"qwen3_5_moe_text", QRN_QWEN35MOE},
         {"qwen3_next", QRN_QWEN3NEXT},
     };
-    json_t *value = member(text, "model_type");
+    json *value = member(text, "model_type");
     if (!value) value = member(top, "model_type");
-    const char *name = json_string_value(value);
-    if (!name)
+    if (!qrn_json_is(value, QRN_JSON_STRING))
         return qrn_fail(err, QRN_ERR_FORMAT, "model_type is missing or not a string");
+    const char *name = value->as.string;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(name, known[i].model_type) == 0) {
             c->architecture = known[i].architecture;
@@ -120,7 +119,7 @@ static enum qrn_status take_architecture(json_t *top, json_t *text, struct qrn_m
 }
 
 /* A key that must have one value, if it is there. */
-static enum qrn_status require_bool(json_t *text, const char *key, bool wanted,
+static enum qrn_status require_bool(json *text, const char *key, bool wanted,
                                     struct qrn_error *err)
 {
     bool value;
@@ -131,30 +130,32 @@ static enum qrn_status require_bool(json_t *text, const char *key, bool wanted,
 }
 
 /* Refuses variants that the classes allow and no released model has. */
-static enum qrn_status check_variant(json_t *text, const struct qrn_model_config *c,
+static enum qrn_status check_variant(json *text, const struct qrn_model_config *c,
                                      struct qrn_error *err)
 {
     QRN_TRY(require_bool(text, "attention_bias", false, err));
     QRN_TRY(require_bool(text, "attn_output_gate", true, err));
-    json_t *act = member(text, "hidden_act");
-    if (act && !json_is_string(act)) return wrong_type("hidden_act", "a string", err);
-    if (act && strcmp(json_string_value(act), "silu") != 0)
+    json *act = member(text, "hidden_act");
+    if (act && act->type != QRN_JSON_STRING) return wrong_type("hidden_act", "a string", err);
+    if (act && strcmp(act->as.string, "silu") != 0)
         return qrn_fail(err, QRN_ERR_UNSUPPORTED, "hidden_act %s, supported is silu",
-                        qrn_quote(json_string_value(act), json_string_length(act)).text);
+                        qrn_quote(act->as.string, act->n).text);
     if (c->architecture == QRN_QWEN35) return QRN_OK;
     int64_t step;
     QRN_TRY(get_integer(text, "decoder_sparse_step", 1, &step, err));
-    json_t *dense = member(text, "mlp_only_layers");
-    if (dense && !json_is_array(dense)) return wrong_type("mlp_only_layers", "an array", err);
-    if (step != 1 || json_array_size(dense) != 0)
+    json *dense = member(text, "mlp_only_layers");
+    if (dense && dense->type != QRN_JSON_ARRAY)
+        return wrong_type("mlp_only_layers", "an array", err);
+    const uint32_t n_dense = dense ? dense->n : 0;
+    if (step != 1 || n_dense != 0)
         return qrn_fail(err, QRN_ERR_UNSUPPORTED,
                         "dense layers among the expert layers (decoder_sparse_step %" PRId64
-                        ", %zu mlp_only_layers)",
-                        step, json_array_size(dense));
+                        ", %" PRIu32 " mlp_only_layers)",
+                        step, n_dense);
     return QRN_OK;
 }
 
-static enum qrn_status take_integers(json_t *text, struct qrn_model_config *c,
+static enum qrn_status take_integers(json *text, struct qrn_model_config *c,
                                      struct qrn_error *err)
 {
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
@@ -171,39 +172,39 @@ static enum qrn_status take_integers(json_t *text, struct qrn_model_config *c,
     return QRN_OK;
 }
 
-static enum qrn_status take_layers(json_t *text, struct qrn_model_config *c, struct qrn_error *err)
+static enum qrn_status take_layers(json *text, struct qrn_model_config *c, struct qrn_error *err)
 {
     static const int64_t absent[] = {32, 40, 48};
     int64_t n_layers, interval;
     QRN_TRY(get_integer(text, "num_hidden_layers", absent[c->architecture], &n_layers, err));
     QRN_TRY(get_integer(text, "full_attention_interval", 4, &interval, err));
     QRN_TRY(qrn_config_layers(c, n_layers, interval, err));
-    json_t *types = member(text, "layer_types");
+    json *types = member(text, "layer_types");
     if (!types) return QRN_OK;
-    if (!json_is_array(types)) return wrong_type("layer_types", "an array", err);
-    if (json_array_size(types) != (size_t)n_layers)
-        return qrn_fail(err, QRN_ERR_FORMAT, "layer_types has %zu entries, wants %" PRId64,
-                        json_array_size(types), n_layers);
-    for (size_t i = 0; i < (size_t)n_layers; i++) {
-        json_t *type = json_array_get(types, i);
-        const char *name = json_is_string(type) ? json_string_value(type) : "";
+    if (types->type != QRN_JSON_ARRAY) return wrong_type("layer_types", "an array", err);
+    if (types->n != n_layers)
+        return qrn_fail(err, QRN_ERR_FORMAT, "layer_types has %" PRIu32 " entries, wants %" PRId64,
+                        types->n, n_layers);
+    json *type = types + 1;
+    for (uint32_t i = 0; i < types->n; i++, type = qrn_json_next(type)) {
+        const char *name = type->type == QRN_JSON_STRING ? type->as.string : "";
         c->layer_is_linear[i] = strcmp(name, "linear_attention") == 0;
         if (!c->layer_is_linear[i] && strcmp(name, "full_attention") != 0)
             return qrn_fail(err, QRN_ERR_FORMAT,
-                            "layer_types[%zu] is %s, wants \"linear_attention\" or \"full_attention\"",
-                            i, qrn_quote(name, strlen(name)).text);
+                            "layer_types[%" PRIu32 "] is %s, wants \"linear_attention\" or "
+                            "\"full_attention\"", i, qrn_quote(name, strlen(name)).text);
     }
     return QRN_OK;
 }
 
 /* The scaling of a rope object: "rope_type", or "type" in older files. */
-static enum qrn_status take_scaling(json_t *rope, struct qrn_model_config *c, struct qrn_error *err)
+static enum qrn_status take_scaling(json *rope, struct qrn_model_config *c, struct qrn_error *err)
 {
-    json_t *type = member(rope, "rope_type");
+    json *type = member(rope, "rope_type");
     if (!type) type = member(rope, "type");
     if (!type) return QRN_OK;
-    if (!json_is_string(type)) return wrong_type("rope_type", "a string", err);
-    const char *name = json_string_value(type);
+    if (type->type != QRN_JSON_STRING) return wrong_type("rope_type", "a string", err);
+    const char *name = type->as.string;
     if (strcmp(name, "default") == 0 || strcmp(name, "mrope") == 0) return QRN_OK;
     if (strcmp(name, "yarn") != 0)
         return qrn_fail(err, QRN_ERR_UNSUPPORTED, "rope_type %s, supported are default and yarn",
@@ -228,25 +229,22 @@ static enum qrn_status take_scaling(json_t *rope, struct qrn_model_config *c, st
     return get_number(rope, "attention_factor", whole, &c->yarn.attention_factor, err);
 }
 
-static enum qrn_status take_sections(json_t *rope, struct qrn_model_config *c,
+static enum qrn_status take_sections(json *rope, struct qrn_model_config *c,
                                      struct qrn_error *err)
 {
-    json_t *sections = member(rope, "mrope_section");
+    json *sections = member(rope, "mrope_section");
     if (!sections) return QRN_OK;
-    const size_t n = json_array_size(sections);
-    if (!json_is_array(sections) || n > 4)
-        return wrong_type("mrope_section", "an array of at most 4 integers", err);
+    bool ok = sections->type == QRN_JSON_ARRAY && sections->n <= 4;
     memset(c->rope_sections, 0, sizeof c->rope_sections);
-    for (size_t i = 0; i < n; i++) {
-        if (!json_is_integer(json_array_get(sections, i)))
-            return wrong_type("mrope_section", "an array of at most 4 integers", err);
-        c->rope_sections[i] = (int64_t)json_integer_value(json_array_get(sections, i));
+    for (uint32_t i = 0; ok && i < sections->n; i++) {
+        ok = sections[1 + i].type == QRN_JSON_INTEGER;
+        if (ok) c->rope_sections[i] = sections[1 + i].as.integer;
     }
-    return QRN_OK;
+    return ok ? QRN_OK : wrong_type("mrope_section", "an array of at most 4 integers", err);
 }
 
 /* rope_parameters (or rope_scaling, as it was called) wins over the same keys beside it. */
-static enum qrn_status take_rope(json_t *text, struct qrn_model_config *c, struct qrn_error *err)
+static enum qrn_status take_rope(json *text, struct qrn_model_config *c, struct qrn_error *err)
 {
     double partial;
     QRN_TRY(get_number(text, "rope_theta", c->architecture == QRN_QWEN3NEXT ? 1e4 : 1e7,
@@ -258,7 +256,7 @@ static enum qrn_status take_rope(json_t *text, struct qrn_model_config *c, struc
     }
     static const char *const places[] = {"rope_scaling", "rope_parameters"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        json_t *rope;
+        json *rope;
         QRN_TRY(get_object(text, places[i], &rope, err));
         if (!rope) continue;
         QRN_TRY(get_number(rope, "rope_theta", c->rope_theta, &c->rope_theta, err));
@@ -275,21 +273,21 @@ static enum qrn_status take_rope(json_t *text, struct qrn_model_config *c, struc
 }
 
 /* An id, a list of ids or null. */
-static enum qrn_status take_eos(json_t *object, struct qrn_model_config *c, struct qrn_error *err)
+static enum qrn_status take_eos(json *object, struct qrn_model_config *c, struct qrn_error *err)
 {
-    json_t *eos = member(object, "eos_token_id");
+    json *eos = member(object, "eos_token_id");
     if (!eos) return QRN_OK;
-    if (json_is_integer(eos)) return qrn_config_add_eos(c, (int64_t)json_integer_value(eos), err);
-    if (!json_is_array(eos)) return wrong_type("eos_token_id", "an integer or a list", err);
-    for (size_t i = 0; i < json_array_size(eos); i++) {
-        json_t *id = json_array_get(eos, i);
-        if (!json_is_integer(id)) return wrong_type("eos_token_id", "a list of integers", err);
-        QRN_TRY(qrn_config_add_eos(c, (int64_t)json_integer_value(id), err));
+    if (eos->type == QRN_JSON_INTEGER) return qrn_config_add_eos(c, eos->as.integer, err);
+    if (eos->type != QRN_JSON_ARRAY) return wrong_type("eos_token_id", "an integer or a list", err);
+    for (uint32_t i = 0; i < eos->n; i++) {
+        if (eos[1 + i].type != QRN_JSON_INTEGER)
+            return wrong_type("eos_token_id", "a list of integers", err);
+        QRN_TRY(qrn_config_add_eos(c, eos[1 + i].as.integer, err));
     }
     return QRN_OK;
 }
 
-static enum qrn_status take_tokens(json_t *top, json_t *text, struct qrn_model_config *c,
+static enum qrn_status take_tokens(json *top, json *text, struct qrn_model_config *c,
                                    struct qrn_error *err)
 {
     int64_t bos;
@@ -302,10 +300,10 @@ static enum qrn_status take_tokens(json_t *top, json_t *text, struct qrn_model_c
     return text == top ? QRN_OK : take_eos(text, c, err);
 }
 
-static enum qrn_status take_all(json_t *top, struct qrn_model_config *c, struct qrn_error *err)
+static enum qrn_status take_all(json *top, struct qrn_model_config *c, struct qrn_error *err)
 {
-    if (!json_is_object(top)) return qrn_fail(err, QRN_ERR_FORMAT, "it is not an object");
-    json_t *text;
+    if (top->type != QRN_JSON_OBJECT) return qrn_fail(err, QRN_ERR_FORMAT, "it is not an object");
+    json *text;
     QRN_TRY(get_object(top, "text_config", &text, err));
     if (!text) text = top;
     QRN_TRY(take_architecture(top, text, c, err));
@@ -326,15 +324,15 @@ static enum qrn_status take_all(json_t *top, struct qrn_model_config *c, struct 
 }
 
 static enum qrn_status parse(const char *name, const char *text, size_t n_text,
-                             struct qrn_model_config *c,
-                             enum qrn_status (*take)(json_t *, struct qrn_model_config *,
+                             const struct qrn_host *host, struct qrn_model_config *c,
+                             enum qrn_status (*take)(json *, struct qrn_model_config *,
                                                      struct qrn_error *),
                              struct qrn_error *err)
 {
-    json_t *json;
-    enum qrn_status s = qrn_json_parse(text, n_text, qrn_json_budget(n_text), &json, err);
-    if (s == QRN_OK) s = take(json, c, err);
-    json_decref(json);
+    struct qrn_json parsed;
+    enum qrn_status s = qrn_json_parse(text, n_text, qrn_json_budget(n_text), host, &parsed, err);
+    if (s == QRN_OK) s = take(parsed.values, c, err);
+    qrn_json_free(&parsed);
     return s == QRN_OK ? s : qrn_error_prefix(err, s, "%s", name);
 }
 
@@ -344,9 +342,10 @@ enum qrn_status qrn_config_from_hf(const char *text, size_t n_text, const char *
 {
     *config = (struct qrn_model_config){.bos = -1};
     if (host) config->allocator = host->allocator;
-    enum qrn_status s = parse("config.json", text, n_text, config, take_all, err);
+    enum qrn_status s = parse("config.json", text, n_text, host, config, take_all, err);
     if (s == QRN_OK && generation)
-        s = parse("generation_config.json", generation, n_generation, config, take_eos, err);
+        s = parse("generation_config.json", generation, n_generation, host, config,
+                  take_eos, err);
     if (s != QRN_OK) qrn_config_free(config);
     return s;
 }

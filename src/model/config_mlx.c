@@ -7,7 +7,9 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/memory.h"
-#include "formats/quote.h"
+#include "base/quote.h"
+
+typedef const struct qrn_json_value json;
 
 static const struct {
     const char *name;
@@ -19,15 +21,15 @@ static const struct {
     [QRN_MLX_MXFP8] = {"mxfp8", 32, 8},
 };
 
-static enum qrn_status take_mode(json_t *object, const char *where, enum qrn_mlx_mode *out,
+static enum qrn_status take_mode(json *object, const char *where, enum qrn_mlx_mode *out,
                                  struct qrn_error *err)
 {
-    json_t *mode = json_object_get(object, "mode");
+    json *mode = qrn_json_member(object, "mode");
     *out = QRN_MLX_AFFINE;
-    if (!mode || json_is_null(mode)) return QRN_OK;
-    if (!json_is_string(mode))
+    if (!mode || mode->type == QRN_JSON_NULL) return QRN_OK;
+    if (mode->type != QRN_JSON_STRING)
         return qrn_fail(err, QRN_ERR_FORMAT, "%s: mode is not a string", where);
-    const char *name = json_string_value(mode);
+    const char *name = mode->as.string;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(name, modes[i].name) == 0) {
             *out = (enum qrn_mlx_mode)i;
@@ -37,19 +39,19 @@ static enum qrn_status take_mode(json_t *object, const char *where, enum qrn_mlx
                     qrn_quote(name, strlen(name)).text);
 }
 
-static enum qrn_status take_small(json_t *object, const char *key, const char *where, int absent,
+static enum qrn_status take_small(json *object, const char *key, const char *where, int absent,
                                   int *out, struct qrn_error *err)
 {
-    json_t *value = json_object_get(object, key);
+    json *value = qrn_json_member(object, key);
     *out = absent;
-    if (!value || json_is_null(value)) return QRN_OK;
-    if (!json_is_integer(value) || json_integer_value(value) < 1 || json_integer_value(value) > 4096)
+    if (!value || value->type == QRN_JSON_NULL) return QRN_OK;
+    if (value->type != QRN_JSON_INTEGER || value->as.integer < 1 || value->as.integer > 4096)
         return qrn_fail(err, QRN_ERR_FORMAT, "%s: %s is not an integer from 1 to 4096", where, key);
-    *out = (int)json_integer_value(value);
+    *out = (int)value->as.integer;
     return QRN_OK;
 }
 
-static enum qrn_status take_quant(json_t *object, const char *where, struct qrn_mlx_quant *q,
+static enum qrn_status take_quant(json *object, const char *where, struct qrn_mlx_quant *q,
                                   struct qrn_error *err)
 {
     QRN_TRY(take_mode(object, where, &q->mode, err));
@@ -80,70 +82,72 @@ static int compare_paths(const void *a, const void *b)
 }
 
 /* A module's own setting: an object, true (as all others) or false (not quantised). */
-static enum qrn_status take_override(const char *path, json_t *value,
+static enum qrn_status take_override(const char *path, json *value,
                                      const struct qrn_model_config *c, struct qrn_mlx_quant *q,
                                      struct qrn_error *err)
 {
     const struct qrn_quoted quoted = qrn_quote(path, strlen(path));
-    *q = json_is_true(value) ? c->mlx : (struct qrn_mlx_quant){0};
-    if (json_is_boolean(value) || json_is_null(value)) return QRN_OK;
-    if (!json_is_object(value))
+    const bool as_others = value->type == QRN_JSON_BOOL && value->as.boolean;
+    *q = as_others ? c->mlx : (struct qrn_mlx_quant){0};
+    if (value->type == QRN_JSON_BOOL || value->type == QRN_JSON_NULL) return QRN_OK;
+    if (value->type != QRN_JSON_OBJECT)
         return qrn_fail(err, QRN_ERR_FORMAT, "quantization: the value of %s is not an object or false",
                         quoted.text);
     return take_quant(value, quoted.text, q, err);
 }
 
-static enum qrn_status take_mlx(json_t *object, struct qrn_model_config *c, struct qrn_error *err)
+static enum qrn_status take_mlx(json *object, struct qrn_model_config *c, struct qrn_error *err)
 {
     QRN_TRY(take_quant(object, "quantization", &c->mlx, err));
     c->quant = QRN_QUANT_MLX;
     size_t n = 0;
-    const char *key;
-    json_t *value;
-    json_object_foreach (object, key, value) n += !is_setting(key);
+    json *key = object + 1;
+    for (uint32_t i = 0; i < object->n; i++, key = qrn_json_next(key + 1))
+        n += !is_setting(key->as.string);
     c->overrides = qrn_alloc_zeroed(&c->allocator, n * sizeof *c->overrides);
     if (!c->overrides) return qrn_fail_memory(err, n * sizeof *c->overrides, "quantization");
     c->n_overrides = n;
-    size_t i = 0;
-    json_object_foreach (object, key, value) {
-        if (is_setting(key)) continue;
-        c->overrides[i].path = qrn_strdup(&c->allocator, key);
-        if (!c->overrides[i].path) return qrn_fail_memory(err, strlen(key), "quantization");
-        QRN_TRY(take_override(key, value, c, &c->overrides[i].quant, err));
-        i++;
+    struct qrn_mlx_override *o = c->overrides;
+    key = object + 1;
+    for (uint32_t i = 0; i < object->n; i++, key = qrn_json_next(key + 1)) {
+        if (is_setting(key->as.string)) continue;
+        o->path = qrn_strdup(&c->allocator, key->as.string);
+        if (!o->path) return qrn_fail_memory(err, key->n, "quantization");
+        QRN_TRY(take_override(key->as.string, key + 1, c, &o->quant, err));
+        o++;
     }
     if (n > 1) qsort(c->overrides, n, sizeof *c->overrides, compare_paths);
     return QRN_OK;
 }
 
-static enum qrn_status take_fp8(json_t *object, struct qrn_model_config *c, struct qrn_error *err)
+static enum qrn_status take_fp8(json *object, struct qrn_model_config *c, struct qrn_error *err)
 {
-    json_t *tile = json_object_get(object, "weight_block_size");
-    json_t *rows = json_array_get(tile, 0), *cols = json_array_get(tile, 1);
-    if (json_array_size(tile) != 2 || !json_is_integer(rows) || !json_is_integer(cols) ||
-        json_integer_value(rows) < 1 || json_integer_value(rows) > 1 << 20 ||
-        json_integer_value(cols) < 1 || json_integer_value(cols) > 1 << 20)
+    json *tile = qrn_json_member(object, "weight_block_size");
+    const bool ok = qrn_json_is(tile, QRN_JSON_ARRAY) && tile->n == 2 &&
+                    tile[1].type == QRN_JSON_INTEGER && tile[2].type == QRN_JSON_INTEGER;
+    const int64_t rows = ok ? tile[1].as.integer : 0, cols = ok ? tile[2].as.integer : 0;
+    if (rows < 1 || rows > 1 << 20 || cols < 1 || cols > 1 << 20)
         return qrn_fail(err, QRN_ERR_UNSUPPORTED,
                         "fp8 weights without a weight_block_size of two sizes");
     c->quant = QRN_QUANT_FP8;
-    c->fp8_rows = (int64_t)json_integer_value(rows);
-    c->fp8_cols = (int64_t)json_integer_value(cols);
+    c->fp8_rows = rows;
+    c->fp8_cols = cols;
     return QRN_OK;
 }
 
-enum qrn_status qrn_config_take_quantization(json_t *top, struct qrn_model_config *c,
+enum qrn_status qrn_config_take_quantization(json *top, struct qrn_model_config *c,
                                              struct qrn_error *err)
 {
-    json_t *object = json_object_get(top, "quantization");
-    if (!object || json_is_null(object)) object = json_object_get(top, "quantization_config");
-    if (!object || json_is_null(object)) return QRN_OK;
-    if (!json_is_object(object))
+    json *object = qrn_json_member(top, "quantization");
+    if (!object || object->type == QRN_JSON_NULL) object = qrn_json_member(top, "quantization_config");
+    if (!object || object->type == QRN_JSON_NULL) return QRN_OK;
+    if (object->type != QRN_JSON_OBJECT)
         return qrn_fail(err, QRN_ERR_FORMAT, "quantization is not an object");
-    json_t *method = json_object_get(object, "quant_method");
+    json *method = qrn_json_member(object, "quant_method");
     if (!method) return take_mlx(object, c, err);
-    if (!json_is_string(method))
+    if (method->type != QRN_JSON_STRING)
         return qrn_fail(err, QRN_ERR_FORMAT, "quant_method is not a string");
-    if (strcmp(json_string_value(method), "fp8") == 0) return take_fp8(object, c, err);
+    if (strcmp(method->as.string, "fp8") == 0) return take_fp8(object, c, err);
     return qrn_fail(err, QRN_ERR_UNSUPPORTED, "quant_method %s is not supported",
-                    qrn_quote(json_string_value(method), json_string_length(method)).text);
+                    qrn_quote(method->as.string, method->n).text);
 }

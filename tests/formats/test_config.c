@@ -473,7 +473,7 @@ static void hf_refusals(void **state)
         {"\"hidden_size\":1e3", QRN_ERR_FORMAT, "hidden_size is not an integer"},
         {"\"hidden_size\":\"4\"", QRN_ERR_FORMAT, "hidden_size is not an integer"},
         {"\"hidden_size\":9223372036854775807", QRN_ERR_FORMAT, "is 9223372036854775807, wants"},
-        {"\"hidden_size\":92233720368547758070", QRN_ERR_FORMAT, "JSON"},
+        {"\"hidden_size\":92233720368547758070", QRN_ERR_FORMAT, "hidden_size is not an integer"},
         {"\"num_hidden_layers\":1025", QRN_ERR_FORMAT, "is 1025, wants 1 to 1024"},
         {"\"num_hidden_layers\":-1", QRN_ERR_FORMAT, "is -1, wants 1 to 1024"},
         {"\"head_dim\":9223372036854775807", QRN_ERR_FORMAT, "head_dim"},

@@ -10,7 +10,7 @@
 #include "formats/archive.h"
 #include "formats/file.h"
 #include "formats/output.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 #include "support/counting_allocator.h"
 #include "support/memory_source.h"
 #include "support/temp.h"

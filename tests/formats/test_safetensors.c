@@ -8,9 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "formats/json.h"
 #include "formats/safetensors.h"
-#include "support/counting_allocator.h"
 #include "support/memory_source.h"
 #include "support/shared.h"
 #include "support/temp.h"
@@ -88,9 +86,9 @@ static void refuses(void **state)
         {"{", 0, "JSON, line 1"},
         {"{} x", 0, "JSON, line 1"},
         {"{\"a\":1}", 0, "the entry of tensor \"a\" is not an object"},
-        {"{\"a\\u0000b\":1}", 0, "NUL"},
-        {"{\"\xff\":1}", 0, "unable to decode byte 0xff"},
-        {"{" T("a", "F32", "1", "0,4") "," T("a", "F32", "1", "4,8") "}", 8, "duplicate"},
+        {"{\"a\\u0000b\":1}", 0, "no character, or of NUL"},
+        {"{\"\xff\":1}", 0, "string is not UTF-8"},
+        {"{" T("a", "F32", "1", "0,4") "," T("a", "F32", "1", "4,8") "}", 8, "key \"a\" occurs twice"},
         {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
         {"{\"__metadata__\":{\"a\":1}}", 0, "the value of \"a\" is not a string"},
         {"{\"a\":{\"shape\":[],\"data_offsets\":[0,4]}}", 4, "dtype is missing"},
@@ -103,7 +101,7 @@ static void refuses(void **state)
         {"{" T("a", "F32", "4294967296,4294967296", "0,4") "}", 4, "overflows at shape[1]"},
         {"{" T("a", "F32", "0,4294967296,4294967296", "0,0") "}", 0, NULL},
         {"{" T("a", "F32", "4294967296,1073741824", "0,4") "}", 4, "size in bytes overflows"},
-        {"{" T("a", "F32", "99999999999999999999", "0,4") "}", 4, "too big integer"},
+        {"{" T("a", "F32", "99999999999999999999", "0,4") "}", 4, "shape[0] is not an integer"},
         {"{" T("a", "F32", "2", "0,4") "}", 4, "2 elements of F32 take 8 bytes"},
         {"{" T("a", "F32", "1", "0,4,8") "}", 4, "not two integers"},
         {"{" T("a", "F32", "1", "0,4.0") "}", 4, "not two integers"},
@@ -142,69 +140,6 @@ static void refuses_headers(void **state)
     assert_int_equal(open_bytes("\377\377\377\377\377\377\377\377{}", 10, &st, &e), QRN_ERR_FORMAT);
     assert_non_null(strstr(e.text, "header of 18446744073709551615 bytes, the limit is 100000000"));
     assert_int_equal(qrn_safetensors_open(temp_path("none"), NULL, NULL, &st, &e), QRN_ERR_IO);
-}
-
-static void json_is_bounded(void **state)
-{
-    (void)state;
-    struct qrn_error e = {0};
-    json_t *json;
-    static char text[1 << 20];
-    memset(text, '[', sizeof text);
-    assert_int_equal(qrn_json_parse(text, sizeof text, SIZE_MAX, &json, &e), QRN_ERR_FORMAT);
-    assert_non_null(strstr(e.text, "nests 1048576 levels deep, the limit is 64"));
-    assert_int_equal(qrn_json_parse("[]", 2, 10, &json, &e), QRN_ERR_FORMAT);
-    assert_non_null(strstr(e.text, "too many values"));
-
-    /* What the estimate allows, jansson must hold: the worst texts of each kind. */
-    static const char *const units[] = {"[],",      "{},",       "1,",        "\"\",",    "\"abcdefgh\",",
-                                        "{\"\":1},", "[1],",      "[[1]],",    "\"\\u1234\",", "1.5,",
-                                        "[0,0,0,0,0,0,0,0,0],", "{\"a\":[],\"b\":{}},"};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        size_t n = 1;
-        text[0] = '[';
-        while (n + strlen(units[i]) + 2 < 60000) {
-            strcpy(text + n, units[i]);
-            n += strlen(units[i]);
-        }
-        text[n - 1] = ']';
-        struct counting_allocator c;
-        counting_allocator_init(&c);
-        counting_allocator_take_jansson(&c);
-        size_t least = 0, most = (size_t)1 << 30; /* the budget at which it is let through */
-        while (most - least > 1000) {
-            const size_t middle = least + (most - least) / 2;
-            const enum qrn_status s = qrn_json_parse(text, n, middle, &json, NULL);
-            json_decref(json);
-            if (s == QRN_OK)
-                most = middle;
-            else
-                least = middle;
-        }
-        if (c.peak_bytes > most) fail_msg("%s: %zu bytes, estimate %zu", units[i], c.peak_bytes, most);
-        assert_int_equal(c.live_bytes, 0);
-        counting_allocator_take_jansson(NULL);
-    }
-}
-
-/* An object of many keys grows a table of its own. */
-static void json_objects_are_bounded(void **state)
-{
-    (void)state;
-    char *text = malloc(2000000);
-    size_t n = (size_t)sprintf(text, "{");
-    for (int i = 0; i < 70000; i++) n += (size_t)sprintf(text + n, "%s\"%d\":%d", i ? "," : "", i, i);
-    n += (size_t)sprintf(text + n, "}");
-    struct counting_allocator c;
-    counting_allocator_init(&c);
-    counting_allocator_take_jansson(&c);
-    json_t *json;
-    size_t budget = 1 << 20;
-    while (qrn_json_parse(text, n, budget, &json, NULL) != QRN_OK) budget += 1 << 18;
-    assert_true(c.peak_bytes <= budget);
-    json_decref(json);
-    counting_allocator_take_jansson(NULL);
-    free(text);
 }
 
 /* --- directories --- */
@@ -383,8 +318,6 @@ int main(void)
         cmocka_unit_test(reads_a_file),
         cmocka_unit_test(refuses),
         cmocka_unit_test(refuses_headers),
-        cmocka_unit_test(json_is_bounded),
-        cmocka_unit_test(json_objects_are_bounded),
         cmocka_unit_test(reads_and_refuses_sets),
         cmocka_unit_test(directory_without_index),
         cmocka_unit_test(reads_fairy),

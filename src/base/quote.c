@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Names from files in error texts: short, and without bytes that a terminal would obey. */
-#include "formats/quote.h"
+#include "base/quote.h"
 
 #include <string.h>
 
@@ -24,10 +24,4 @@ struct qrn_quoted qrn_quote(const char *bytes, size_t n_bytes)
     *at++ = '"';
     *at = '\0';
     return q;
-}
-
-void qrn_make_printable(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
 }

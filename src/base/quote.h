@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Names from files in error texts: short, and without bytes that a terminal would obey. */
-#ifndef QUERN_FORMATS_QUOTE_H
-#define QUERN_FORMATS_QUOTE_H
+#ifndef QUERN_BASE_QUOTE_H
+#define QUERN_BASE_QUOTE_H
 
 #include <stddef.h>
 
@@ -11,8 +11,5 @@ struct qrn_quoted {
 
 /* The bytes in double quotes, control bytes as '?', a long name cut: qrn_quote(name, n).text. */
 struct qrn_quoted qrn_quote(const char *bytes, size_t n_bytes);
-
-/* Control bytes of text become '?'. */
-void qrn_make_printable(char *text);
 
 #endif
