@@ -69,8 +69,7 @@ enum qrn_token_type {
  * and single_word.  Truncation, padding and the post-processor are not read: no token is added to
  * what a text says.  Special added tokens become CONTROL, others USER_DEFINED.
  *
- * host may be NULL; its allocator serves everything but the JSON parser, which uses malloc.
- * *out is written on success only, and is freed with qrn_tokenizer_free.
+ * host may be NULL.  *out is written on success only, and is freed with qrn_tokenizer_free.
  *
  * Errors: QRN_ERR_FORMAT (not JSON, wrong types, an id used twice or above 4 x the number of tokens
  *         + 65536, a merge of or to a token that does not exist, two entries of one name),

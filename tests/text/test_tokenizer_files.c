@@ -40,8 +40,8 @@ static const struct {
     enum qrn_status status;
     const char *text; /* a part of the error's */
 } errors[] = {
-    {"{\"version\"", "[\"version\"", F, "line 1"},
-    {"\"BPE\"", "\"BPE\",\"type\":\"BPE\"", F, "duplicate object key"},
+    {"{\"version\"", "[\"version\"", F, "JSON, line 1 column"},
+    {"\"BPE\"", "\"BPE\",\"type\":\"BPE\"", F, "key \"type\" occurs twice in one object"},
     {"\"BPE\"", "\"WordPiece\"", U, "model \"WordPiece\" is not supported, only BPE is"},
     {"\"type\":\"BPE\"", "\"type\":3", F, "\"type\" is not a string"},
     {"\"model\":", "\"no model\":", F, "\"model\" is not an object"},
@@ -82,12 +82,13 @@ static const struct {
     {"\"a\":97", "\"a\":98", F, "have the id 98"},
     {"\"a\":97", "\"a\":2147483648", F, "token id 2147483648, wants less than"},
     {"\"a\":97", "\"a\":66768", F, "token id 66768, wants less than 66768 for 308 tokens"},
-    {"\"a\":97", "\"a\":99999999999999999999", F, "line"},
+    {"\"a\":97", "\"a\":99999999999999999999", F, "is not a whole number"},
     {"\"id\":299", "\"id\":\"299\"", F, "the id of added token 0 is not a whole number"},
     {"\"id\":299", "\"id\":97", F, "disagrees with another token"},
     {"\"id\":299", "\"id\":300", F, "disagrees with another token"},
     {"\"content\":\"<|end|>\"", "\"content\":5", F, "\"content\" is not a string"},
     {"\"content\":\"ink\"", "\"content\":\"the\"", F, "disagrees with another token"},
+    {"\"content\":\"zz\"", "\"content\":\"the\"", F, "disagrees with another token"},
     {"\"special\":true", "\"special\":1", F, "\"special\" is not a boolean"},
     {"\"lstrip\":false", "\"lstrip\":true", U, "\"lstrip\": true is not supported"},
     {"\"rstrip\":false", "\"rstrip\":true", U, "\"rstrip\": true is not supported"},
@@ -102,7 +103,7 @@ static const struct {
     {"\"t h\"", "[\"t\"]", F, "merge 0 is neither text nor a pair of texts"},
     {"\"t h\"", "[\"t\",1]", F, "merge 0 is neither text nor a pair of texts"},
     {"\"t h\"", "null", F, "merge 0 is neither text nor a pair of texts"},
-    {"\"t h\"", "\"t \xff\"", F, "line"},
+    {"\"t h\"", "\"t \xff\"", F, "JSON, line"},
 };
 
 static void test_errors(void **state)
