@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "support/shared.h"
+#include "support/tensor_file.h"
 #include "support/weights.h"
 
 /* Sums of a few hundred float32 products: 2^-24 for each step, of sums about as large as the result;
@@ -180,6 +182,154 @@ static void test_not_finite(void **state)
     mem_free_all(&m);
 }
 
+/* The largest |got - want| of out, and that of a sum in float32 by the plain loop. */
+static void errors_of(const struct qrn_matmul_args *a, double *ours, double *plain)
+{
+    const int64_t n = a->out.shape[1], k = a->x.shape[1];
+    float *w = test_malloc((size_t)k * sizeof *w), *x = test_malloc((size_t)k * sizeof *x);
+    *ours = *plain = 0.0;
+    for (int64_t r = 0; r < a->x.shape[0] * n; r++) {
+        const struct qrn_weight_row row = qrn_weight_row(&a->w, &a->scales, &a->biases, 0, 0, r % n);
+        const float *from = (const float *)a->x.data + r / n * k;
+        const double want = qrn_ref_dot(&row, from, k, a->activation);
+        const bool q8 = a->activation == QRN_ACT_Q8 && qrn_has_integer_form(a->w.dtype);
+        qrn_weight_decode(&row, 0, k, w);
+        for (int64_t i = 0; i < k; i += 32) {
+            int8_t q[32];
+            const float d = qrn_quantise_q8(from + i, 32, q);
+            for (int j = 0; j < 32; j++) x[i + j] = q8 ? d * (float)q[j] : from[i + j];
+        }
+        float sum = 0.0f;
+        for (int64_t i = 0; i < k; i++) sum += w[i] * x[i];
+        *ours = fmax(*ours, fabs((double)((const float *)a->out.data)[r] - want));
+        *plain = fmax(*plain, fabs((double)sum - want));
+    }
+    test_free(w);
+    test_free(x);
+}
+
+/* Blocks that llama.cpp wrote: the error of every kernel is at most 4 times that of the plain loop. */
+static void compare_file(const char *path)
+{
+    struct tensor_file file;
+    struct devices d;
+    struct mem m = {0};
+    struct rng r = {12};
+    const char *key;
+    json_t *info;
+    int n_types = 0;
+    tensor_file_open(path, &file);
+    devices_open(&d, 2);
+    json_object_foreach(file.header, key, info) {
+        char name[16];
+        size_t n_raw, n_values;
+        const char *dot = strstr(key, ".raw");
+        if (!dot) continue;
+        snprintf(name, sizeof name, "%.*s", (int)(dot - key), key);
+        const uint8_t *raw = tensor_file_find(&file, key, &n_raw);
+        char values[32];
+        snprintf(values, sizeof values, "%s.values", name);
+        assert_non_null(tensor_file_find(&file, values, &n_values));
+        const int64_t k = 1024, n = (int64_t)(n_values / 4) / k;
+        if (n_values / 4 % 1024 != 0) fail_msg("%s has %zu values", name, n_values / 4);
+        const struct qrn_matmul_args rows = {
+            .w = qrn_tensor_2d(qrn_dtype_from_name(name), raw, n, k),
+            .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){7, k}),
+            .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){7, n})};
+        for (size_t i = 0; i < d.n; i++)
+            for (int q8 = 0; q8 < 2; q8++) {
+                const struct qrn_kernel *kernel;
+                struct qrn_matmul_args a = rows;
+                struct qrn_error err;
+                double ours, plain;
+                a.activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32;
+                for (size_t j = 0; (kernel = qrn_kernel_at(d.dev[i], QRN_OP_matmul, j)) != NULL; j++) {
+                    if (kernel->supports && !kernel->supports(&a)) continue;
+                    if (qrn_kernel_run(d.dev[i], kernel, &a, &err) != QRN_OK) fail_msg("%s", err.text);
+                    errors_of(&a, &ours, &plain);
+                    if (i == 0)
+                        print_message("%-8s %s %-22s error %.3g, plain loop %.3g\n", name,
+                                      q8 ? "q8 " : "f32", kernel->name, ours, plain);
+                    if (!(ours <= 4 * plain))
+                        fail_msg("%s, %s: error %g, plain loop %g", kernel->name, name, ours, plain);
+                }
+            }
+        n_types++;
+    }
+    assert_int_equal(n_types, 23);
+    devices_close(&d);
+    tensor_file_close(&file);
+    mem_free_all(&m);
+}
+
+static void test_golden_blocks(void **state)
+{
+    (void)state;
+    compare_file("tests/data/block_goldens.safetensors");
+}
+
+static void test_shared_blocks(void **state)
+{
+    (void)state;
+    const char *path = shared_path("references/ggml_blocks.safetensors");
+    if (!path) skip();
+    compare_file(path);
+}
+
+static void test_pack(void **state)
+{
+    (void)state;
+    struct mem m = {0};
+    struct rng r = {6};
+    struct qrn_device *dev, *plain;
+    struct qrn_error err;
+    size_t n_bytes;
+    const enum qrn_op_id op = QRN_OP_matmul_pack;
+    assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
+    const struct qrn_device_options portable = {.cpu_disable = "avx2,neon"};
+    assert_int_equal(qrn_device_open(&portable, &plain, NULL), QRN_OK);
+    const struct weights w = random_weights(&m, &r, 5, 2, (const int64_t[]){5, 64}, 32, QRN_F32);
+    assert_int_equal(w.w.dtype, QRN_Q4_0);
+    const struct qrn_matmul_pack_args good = {.w = w.w};
+    struct qrn_matmul_pack_args a = good;
+    /* without packed, and without memory */
+    a.w.data = NULL;
+    assert_int_equal(qrn_matmul_packed_bytes(plain, &a, &n_bytes, &err), QRN_OK);
+    assert_int_equal(n_bytes, 0);
+    assert_int_equal(qrn_matmul_packed_bytes(dev, &a, &n_bytes, &err), QRN_OK);
+    a.w = qrn_tensor_2d(QRN_IQ2_XS, NULL, 5, 256);
+    size_t other = 1;
+    assert_int_equal(qrn_matmul_packed_bytes(dev, &a, &other, &err), QRN_OK);
+    assert_int_equal(other, 0);
+    a.w = qrn_tensor_1d(QRN_F32, NULL, 5);
+    assert_int_equal(qrn_matmul_packed_bytes(dev, &a, &other, &err), QRN_ERR_SHAPE);
+    assert_string_equal(err.text, "matmul_pack: w has 1 dimensions, wants 2 or 3");
+    a.w = qrn_tensor_2d(QRN_F32, NULL, 5, 5);
+    a.w.shape[1] = -5;
+    assert_int_equal(qrn_matmul_packed_bytes(dev, &a, &other, &err), QRN_ERR_SHAPE);
+    a.w = qrn_tensor_2d(QRN_F32, NULL, INT64_MAX / 2, INT64_MAX / 2);
+    assert_int_equal(qrn_matmul_packed_bytes(dev, &a, &other, &err), QRN_ERR_SHAPE);
+    assert_string_equal(err.text, "matmul_pack: the size of w does not fit in memory");
+    a.w = qrn_tensor_2d(QRN_I32, NULL, 5, 5);
+    assert_int_equal(qrn_matmul_packed_bytes(dev, &a, &other, &err), QRN_ERR_DTYPE);
+    a = good;
+    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "matmul_pack: packed is missing");
+    a.packed = qrn_tensor_1d(QRN_F32, w.w.data, 5);
+    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "matmul_pack: packed overlaps w");
+    if (n_bytes) { /* a processor with a packed form */
+        a.packed = qrn_tensor_1d(QRN_U8, mem_guarded(&m, n_bytes), (int64_t)n_bytes);
+        a.packed.n_bytes--;
+        op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul_pack: packed needs");
+        a.packed.shape[0]--;
+        op_test_fails(dev, op, &a, QRN_ERR_UNSUPPORTED, "matmul_pack: no kernel");
+        a.packed.dtype = QRN_I8;
+        op_test_fails(dev, op, &a, QRN_ERR_DTYPE, "matmul_pack: packed is i8, wants u8");
+    }
+    qrn_device_close(plain);
+    qrn_device_close(dev);
+    mem_free_all(&m);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -277,7 +427,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),    cmocka_unit_test(test_plain_tails),
         cmocka_unit_test(test_strided),  cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_golden_blocks),
+        cmocka_unit_test(test_shared_blocks), cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
