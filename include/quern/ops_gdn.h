@@ -156,6 +156,93 @@ QRN_API size_t qrn_gdn_state_bytes(int64_t n_v_heads, int64_t d_k, int64_t d_v);
  * u float [n_v_heads][64][d_v]; a multiple of 64.  0: a size below 1, or too large. */
 QRN_API size_t qrn_gdn_rows_bytes(int64_t n_k_heads, int64_t n_v_heads, int64_t d_k, int64_t d_v);
 
+/*
+ * The chunk stages: the same rule for whole prompts, each stage an op of its own.
+ *
+ *     gdn_cumsum -> gdn_kkt -> gdn_solve -> gdn_recompute_wu -> gdn_chunk_state -> gdn_chunk_out
+ *
+ * Chunks have QRN_GDN_CHUNK tokens, begin anew with each sequence, and may end with fewer.  i and j
+ * below count inside one chunk.  g is a log decay.  q, k, v, w, u, h, v_new and out of a call are all
+ * f32 or all bf16; sums are float32.  G is f32 or f64: in f32 a strong decay early in a chunk costs
+ * the differences behind it their last digits.  exp is taken of differences <= 0 only.
+ * Source: Yang, Wang, Zhang, Shen, Kim, arXiv:2406.06484; Gated DeltaNet, arXiv:2412.06464.
+ */
+
+/** Chunks of n_seqs sequences; without seq_begin (NULL): of one sequence of n_tokens. */
+QRN_API int64_t qrn_gdn_n_chunks(const int32_t *seq_begin, int64_t n_seqs, int64_t n_tokens);
+
+/** G[i] = sum over j <= i of g[j], in float64, rounded once. */
+struct qrn_gdn_cumsum_args {
+    struct qrn_tensor g;         /* [n_tokens, n_heads] */
+    struct qrn_tensor seq_begin; /* I32 [n_seqs + 1], optional: one sequence */
+    struct qrn_tensor G;         /* as g, f32 or f64; may be g */
+};
+QRN_OP_FUNCTIONS(gdn_cumsum);
+
+/** A[i][j] = beta_i exp(G_i - G_j) (k_i . k_j) for j < i, 0 for all other j. */
+struct qrn_gdn_kkt_args {
+    struct qrn_tensor k;         /* [n_tokens, n_k_heads, d_k] */
+    struct qrn_tensor beta;      /* [n_tokens, n_v_heads] */
+    struct qrn_tensor G;         /* as beta, f32 or f64 */
+    struct qrn_tensor seq_begin; /* I32 [n_seqs + 1], optional */
+    struct qrn_tensor A;         /* [n_tokens, n_v_heads, QRN_GDN_CHUNK] */
+    enum qrn_head_map head_map;
+};
+QRN_OP_FUNCTIONS(gdn_kkt);
+
+/** inverse = (I + A)^-1, unit lower triangular; only A[i][j] with j < i is read. */
+struct qrn_gdn_solve_args {
+    struct qrn_tensor A;         /* [n_tokens, n_v_heads, QRN_GDN_CHUNK] */
+    struct qrn_tensor seq_begin; /* I32 [n_seqs + 1], optional */
+    struct qrn_tensor inverse;   /* as A; may be A */
+};
+QRN_OP_FUNCTIONS(gdn_solve);
+
+/** w_i = sum over j <= i of inverse[i][j] beta_j exp(G_j) k_j,
+ *  u_i = sum over j <= i of inverse[i][j] beta_j v_j. */
+struct qrn_gdn_recompute_wu_args {
+    struct qrn_tensor k;         /* [n_tokens, n_k_heads, d_k] */
+    struct qrn_tensor v;         /* [n_tokens, n_v_heads, d_v] */
+    struct qrn_tensor beta;      /* [n_tokens, n_v_heads] */
+    struct qrn_tensor G;         /* as beta, f32 or f64 */
+    struct qrn_tensor inverse;   /* [n_tokens, n_v_heads, QRN_GDN_CHUNK] */
+    struct qrn_tensor seq_begin; /* I32 [n_seqs + 1], optional */
+    struct qrn_tensor w;         /* [n_tokens, n_v_heads, d_k] */
+    struct qrn_tensor u;         /* as v */
+    enum qrn_head_map head_map;
+};
+QRN_OP_FUNCTIONS(gdn_recompute_wu);
+
+/** From chunk to chunk: h = S as the chunk begins; v_new_i = u_i - S w_i;
+ *  S = exp(G_last) S + sum over i of exp(G_last - G_i) v_new_i k_i^T.
+ *  n_chunks is qrn_gdn_n_chunks(...) or more (QRN_ERR_SHAPE before a run); the rest of h is left. */
+struct qrn_gdn_chunk_state_args {
+    struct qrn_tensor k;         /* [n_tokens, n_k_heads, d_k] */
+    struct qrn_tensor w;         /* [n_tokens, n_v_heads, d_k] */
+    struct qrn_tensor u;         /* [n_tokens, n_v_heads, d_v] */
+    struct qrn_tensor G;         /* [n_tokens, n_v_heads], f32 or f64 */
+    struct qrn_tensor seq_begin; /* I32 [n_seqs + 1], optional */
+    struct qrn_tensor state_in;  /* f32 [n_seqs, n_v_heads, d_v, d_k] */
+    struct qrn_tensor h;         /* [n_chunks, n_v_heads, d_v, d_k] */
+    struct qrn_tensor v_new;     /* as u; may be u */
+    struct qrn_tensor state_out; /* as state_in; may be state_in */
+    enum qrn_head_map head_map;
+};
+QRN_OP_FUNCTIONS(gdn_chunk_state);
+
+/** out_i = scale (exp(G_i) h q_i + sum over j <= i of exp(G_i - G_j) (q_i . k_j) v_new_j). */
+struct qrn_gdn_chunk_out_args {
+    struct qrn_tensor q, k;      /* [n_tokens, n_k_heads, d_k] */
+    struct qrn_tensor v_new;     /* [n_tokens, n_v_heads, d_v] */
+    struct qrn_tensor h;         /* [n_chunks, n_v_heads, d_v, d_k] */
+    struct qrn_tensor G;         /* [n_tokens, n_v_heads], f32 or f64 */
+    struct qrn_tensor seq_begin; /* I32 [n_seqs + 1], optional */
+    struct qrn_tensor out;       /* as v_new */
+    float scale;
+    enum qrn_head_map head_map;
+};
+QRN_OP_FUNCTIONS(gdn_chunk_out);
+
 #ifdef __cplusplus
 }
 #endif

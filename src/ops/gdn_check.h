@@ -127,4 +127,77 @@ static inline enum qrn_status gdn_check_tokens(const char *op, const struct qrn_
     return qrn_check_same_shape(op, "out", out, "v", v, err);
 }
 
+/* --- the chunk stages --- */
+
+/* Keys (or queries) of a stage, and values of the same type; v may be NULL. */
+static inline enum qrn_status gdn_check_stage(const char *op, const char *k_name, const struct qrn_tensor *k,
+                                              const char *v_name, const struct qrn_tensor *v,
+                                              struct gdn_sizes *z, struct qrn_error *err)
+{
+    QRN_TRY(gdn_check_f32_or_bf16(op, k_name, k, err));
+    QRN_TRY(qrn_check_shape(op, k_name, k, err, 3, (int64_t)-1, (int64_t)-1, (int64_t)-1));
+    QRN_TRY(gdn_check_not_empty(op, k_name, k, 2, err));
+    z->n_tokens = k->shape[0];
+    z->n_k_heads = k->shape[1];
+    z->d_k = k->shape[2];
+    if (v) {
+        QRN_TRY(qrn_check_dtype(op, v_name, v, err, 1, k->dtype));
+        QRN_TRY(qrn_check_shape(op, v_name, v, err, 3, z->n_tokens, (int64_t)-1, (int64_t)-1));
+        QRN_TRY(gdn_check_not_empty(op, v_name, v, 2, err));
+        z->n_v_heads = v->shape[1];
+        z->d_v = v->shape[2];
+    }
+    return QRN_OK;
+}
+
+/* Another tensor of the stage: the type and shape given. */
+static inline enum qrn_status gdn_check_stage_tensor(const char *op, const char *name,
+                                                     const struct qrn_tensor *t, enum qrn_dtype type,
+                                                     int64_t n0, int64_t n1, int64_t n2,
+                                                     struct qrn_error *err)
+{
+    QRN_TRY(qrn_check_dtype(op, name, t, err, 1, type));
+    return qrn_check_shape(op, name, t, err, 3, n0, n1, n2);
+}
+
+/* beta (may be NULL) and G, [n_tokens, n_v_heads]. */
+static inline enum qrn_status gdn_check_stage_gates(const char *op, const struct qrn_tensor *beta,
+                                                    const struct qrn_tensor *G, const struct gdn_sizes *z,
+                                                    struct qrn_error *err)
+{
+    if (beta) {
+        QRN_TRY(gdn_check_f32(op, "beta", beta, err));
+        QRN_TRY(qrn_check_shape(op, "beta", beta, err, 2, z->n_tokens, z->n_v_heads));
+    }
+    QRN_TRY(qrn_check_dtype(op, "G", G, err, 2, QRN_F32, QRN_F64));
+    return qrn_check_shape(op, "G", G, err, 2, z->n_tokens, z->n_v_heads);
+}
+
+/* h has a place for each chunk. */
+static inline enum qrn_status gdn_check_chunks_data(const char *op, const struct qrn_tensor *h,
+                                                    const struct qrn_tensor *seq_begin, int64_t n_tokens,
+                                                    struct qrn_error *err)
+{
+    QRN_TRY(gdn_check_ragged_data(op, seq_begin, n_tokens, err));
+    const int64_t n = gdn_chunks_before(seq_begin, n_tokens, gdn_n_seqs(seq_begin));
+    if (h->shape[0] >= n) return QRN_OK;
+    return qrn_fail(err, QRN_ERR_SHAPE, "%s: h.shape[0] is %" PRId64 ", wants the %" PRId64 " chunks or more",
+                    op, h->shape[0], n);
+}
+
+/* exp(G_i - G_j) of two tokens, for references. */
+static inline double gdn_ref_decay(const struct qrn_tensor *G, int64_t h, int64_t i, int64_t j)
+{
+    return exp(qrn_ref_get(G, i, h, 0, 0) - qrn_ref_get(G, j, h, 0, 0));
+}
+
+static inline double gdn_ref_dot(const struct qrn_tensor *a, int64_t i, const struct qrn_tensor *b, int64_t j,
+                                 int64_t head)
+{
+    double sum = 0.0;
+    for (int64_t c = 0; c < a->shape[2]; c++)
+        sum += qrn_ref_get(a, i, head, c, 0) * qrn_ref_get(b, j, head, c, 0);
+    return sum;
+}
+
 #endif
