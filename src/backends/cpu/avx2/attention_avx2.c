@@ -9,6 +9,9 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_attention_avx2 = {
-    .op = QRN_OP_attention, .name = "cpu.attention.avx2", .needs = QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C,
-    .scratch_bytes = attention_scratch_bytes, .run = run,
+    .op = QRN_OP_attention,
+    .name = "cpu.attention.avx2",
+    .needs = QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C,
+    .scratch_bytes = attention_scratch_bytes,
+    .run = run,
 };

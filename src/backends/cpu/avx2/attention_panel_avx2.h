@@ -10,18 +10,18 @@
 #define V __m256
 enum { W = 8, SCORE_VECTORS = 2, VALUE_VECTORS = 2 };
 
-#define vload(p) _mm256_loadu_ps(p)
+#define vload(p)      _mm256_loadu_ps(p)
 #define vload_n(p, n) _mm256_maskload_ps(p, first_lanes(n))
-#define vhalf(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
-#define vstore(p, x) _mm256_storeu_ps(p, x)
-#define vset(x) _mm256_set1_ps(x)
-#define vpair(x, y) _mm256_blend_ps(_mm256_set1_ps(x), _mm256_set1_ps(y), 2)
-#define vfma _mm256_fmadd_ps
-#define vmul _mm256_mul_ps
-#define vadd _mm256_add_ps
-#define vsub _mm256_sub_ps
-#define vdiv _mm256_div_ps
-#define vmax _mm256_max_ps
+#define vhalf(p)      _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define vstore(p, x)  _mm256_storeu_ps(p, x)
+#define vset(x)       _mm256_set1_ps(x)
+#define vpair(x, y)   _mm256_blend_ps(_mm256_set1_ps(x), _mm256_set1_ps(y), 2)
+#define vfma          _mm256_fmadd_ps
+#define vmul          _mm256_mul_ps
+#define vadd          _mm256_add_ps
+#define vsub          _mm256_sub_ps
+#define vdiv          _mm256_div_ps
+#define vmax          _mm256_max_ps
 
 static inline __m256 vhalf_n(const uint16_t *p, int64_t n)
 {
@@ -45,7 +45,8 @@ static inline __m256 vmasked(__m256 s, __m256 mask)
 
 static inline __m256 vkeep(__m256 s, int begin, int end)
 {
-    const __m256i before = first_lanes(begin > 0 ? begin : 0), until = first_lanes(end > 0 ? end : 0);
+    const __m256i before = first_lanes(begin > 0 ? begin : 0),
+                  until = first_lanes(end > 0 ? end : 0);
     const __m256 kept = _mm256_castsi256_ps(_mm256_andnot_si256(before, until));
     return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), s, kept);
 }
@@ -60,7 +61,8 @@ static inline __m256 vtanh(__m256 x)
     const __m256 one = _mm256_set1_ps(1.0f), sign_bit = _mm256_set1_ps(-0.0f);
     const __m256 size = _mm256_andnot_ps(sign_bit, x), z = _mm256_mul_ps(x, x);
     const __m256 e = exp_ps(_mm256_add_ps(size, size));
-    const __m256 far = _mm256_sub_ps(one, _mm256_div_ps(_mm256_set1_ps(2.0f), _mm256_add_ps(e, one)));
+    const __m256 far =
+        _mm256_sub_ps(one, _mm256_div_ps(_mm256_set1_ps(2.0f), _mm256_add_ps(e, one)));
     __m256 near = _mm256_set1_ps(-5.70498872745e-3f); /* Cephes, tanhf: up to 0.625 */
     near = _mm256_fmadd_ps(near, z, _mm256_set1_ps(2.06390887954e-2f));
     near = _mm256_fmadd_ps(near, z, _mm256_set1_ps(-5.37397155531e-2f));

@@ -20,6 +20,8 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_kv_append_paged_avx2 = {
-    .op = QRN_OP_kv_append_paged, .name = "cpu.kv_append_paged.avx2",
-    .needs = QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C, .run = run,
+    .op = QRN_OP_kv_append_paged,
+    .name = "cpu.kv_append_paged.avx2",
+    .needs = QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C,
+    .run = run,
 };

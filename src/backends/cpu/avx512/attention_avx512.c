@@ -9,6 +9,9 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_attention_avx512 = {
-    .op = QRN_OP_attention, .name = "cpu.attention.avx512", .needs = QRN_CPU_AVX512,
-    .scratch_bytes = attention_scratch_bytes, .run = run,
+    .op = QRN_OP_attention,
+    .name = "cpu.attention.avx512",
+    .needs = QRN_CPU_AVX512,
+    .scratch_bytes = attention_scratch_bytes,
+    .run = run,
 };
