@@ -18,7 +18,8 @@ enum qrn_rope_mode {
 };
 
 /**
- * YaRN: frequencies between those of the model (fast pairs) and those divided by factor (slow pairs).
+ * YaRN: frequencies between those of the model (fast pairs) and those divided by factor (slow
+ * pairs).
  *
  *     f_i    = 1 / (theta^(2i / n_rot) * freq_factors[i])
  *     at(b)  = n_rot * ln(original_context / (2 pi b)) / (2 ln theta)
@@ -43,10 +44,10 @@ struct qrn_rope_scaling {
  *     out[a]   = x[a] cos(angle) - x[b] sin(angle)
  *     out[b]   = x[b] cos(angle) + x[a] sin(angle)         for pair i = (a, b) as mode says
  *
- * The power and the frequency are each rounded to float32, as Hugging Face's are: at position 5000 the
- * last bit of a frequency is worth 3e-4 of angle.  (freq_factors divide before that rounding, YaRN
- * is worked out in double.)  The angle is one float32 product, cosine and sine are those of that float32.
- * Dimensions from n_rot on are copied.  Positions are 0 to 2^24.
+ * The power and the frequency are each rounded to float32, as Hugging Face's are: at position 5000
+ * the last bit of a frequency is worth 3e-4 of angle.  (freq_factors divide before that rounding,
+ * YaRN is worked out in double.)  The angle is one float32 product, cosine and sine are those of
+ * that float32. Dimensions from n_rot on are copied.  Positions are 0 to 2^24.
  */
 struct qrn_rope_args {
     struct qrn_tensor x;            /* [n_tokens, n_heads, head_dim] */
@@ -92,8 +93,8 @@ QRN_OP_FUNCTIONS(rope_multi);
 /* --- softmax --- */
 
 /**
- * out = softmax(scale * x + mask) along the last dimension.  A row that holds only -inf gives zeros.
- * The mask's shape equals the last dimensions of x and is the same for all earlier ones.
+ * out = softmax(scale * x + mask) along the last dimension.  A row that holds only -inf gives
+ * zeros. The mask's shape equals the last dimensions of x and is the same for all earlier ones.
  */
 struct qrn_softmax_args {
     struct qrn_tensor x;    /* [..., n] */
@@ -106,9 +107,9 @@ QRN_OP_FUNCTIONS(softmax);
 /* --- attention over plain buffers --- */
 
 /**
- * Stores new keys and values at positions position .. position + n_tokens - 1 of a cache; of floats,
- * rounded to nearest even.  With ring, position p lives in slot p mod capacity, and of more tokens
- * than capacity only the last ones are stored; without it, passing the end is QRN_ERR_LIMIT.
+ * Stores new keys and values at positions position .. position + n_tokens - 1 of a cache; of
+ * floats, rounded to nearest even.  With ring, position p lives in slot p mod capacity, and of more
+ * tokens than capacity only the last ones are stored; without it, passing the end is QRN_ERR_LIMIT.
  */
 struct qrn_kv_append_args {
     struct qrn_tensor k;        /* [n_tokens, n_kv_heads, head_dim] */
@@ -121,7 +122,8 @@ struct qrn_kv_append_args {
 QRN_OP_FUNCTIONS(kv_append);
 
 /**
- * Scaled dot-product attention.  For query i of head h, which reads kv head h / (n_heads / n_kv_heads):
+ * Scaled dot-product attention.  For query i of head h, which reads kv head h / (n_heads /
+ * n_kv_heads):
  *
  *     s_j  = scale * sum_d q[i][h][d] k[j][kv][d]
  *     s_j  = softcap * tanh(s_j / softcap)                     (softcap not 0)
@@ -133,23 +135,23 @@ QRN_OP_FUNCTIONS(kv_append);
  * s_j > -inf.  Keys that are not attended to do not reach the result, whatever they hold.  A query
  * without keys gives zeros.
  *
- * Bits: keys are taken in blocks of 64 from key 0 on, each with its own maximum, merged in ascending
- * order: a row depends on its own query, mask row and attended keys alone.
+ * Bits: keys are taken in blocks of 64 from key 0 on, each with its own maximum, merged in
+ * ascending order: a row depends on its own query, mask row and attended keys alone.
  *
  * classes say which tiles of [tile_q queries, tile_k keys] are masked altogether (0, skipped), in
  * part (1), or not at all with all mask values 0 (2); they must describe the same mask, causal,
  * q_offset and window (qrn_attention_classify_tiles makes them) and then change no bit.
  *
- * Tensors are strided, so that layouts with heads outermost are views.  A leading batch dimension is
- * allowed on all of q, k, v, out, and then also on the mask.
+ * Tensors are strided, so that layouts with heads outermost are views.  A leading batch dimension
+ * is allowed on all of q, k, v, out, and then also on the mask.
  */
 struct qrn_attention_args {
-    struct qrn_tensor q;       /* [(n_batch,) n_tokens, n_heads, head_dim] */
-    struct qrn_tensor k;       /* [(n_batch,) n_kv, n_kv_heads, head_dim] f32, f16 or bf16 */
-    struct qrn_tensor v;       /* [(n_batch,) n_kv, n_kv_heads, v_dim], as k */
-    struct qrn_tensor mask;    /* [((n_batch,) n_heads,) n_tokens, n_kv] f32, f16 or bf16, optional */
-    struct qrn_tensor classes; /* [ceil(n_tokens / tile_q), ceil(n_kv / tile_k)] U8, optional; a mask
-                                  beside it has 2 dimensions */
+    struct qrn_tensor q;    /* [(n_batch,) n_tokens, n_heads, head_dim] */
+    struct qrn_tensor k;    /* [(n_batch,) n_kv, n_kv_heads, head_dim] f32, f16 or bf16 */
+    struct qrn_tensor v;    /* [(n_batch,) n_kv, n_kv_heads, v_dim], as k */
+    struct qrn_tensor mask; /* [((n_batch,) n_heads,) n_tokens, n_kv] f32, f16 or bf16, optional */
+    struct qrn_tensor classes; /* [ceil(n_tokens / tile_q), ceil(n_kv / tile_k)] U8, optional; a
+                                  mask beside it has 2 dimensions */
     struct qrn_tensor out;     /* [(n_batch,) n_tokens, n_heads, v_dim] */
     float scale;               /* finite; usually 1 / sqrt(head_dim) */
     float softcap;             /* 0: none */
@@ -179,8 +181,8 @@ struct qrn_attention_mask_args {
 QRN_OP_FUNCTIONS(attention_mask);
 
 /**
- * The classes of qrn_attention_args: 0 where a tile has nothing to attend to (masked by position, or
- * mask value <= -1e30), 2 where a whole tile is attended to and every mask value is 0, else 1.
+ * The classes of qrn_attention_args: 0 where a tile has nothing to attend to (masked by position,
+ * or mask value <= -1e30), 2 where a whole tile is attended to and every mask value is 0, else 1.
  * Tiles cut by the right or lower edge are 0 or 1.
  */
 struct qrn_attention_classify_tiles_args {

@@ -21,7 +21,8 @@ static enum qrn_status check_mask(const struct qrn_attention_args *a, struct qrn
     const int64_t n_tokens = q->shape[b], n_heads = q->shape[b + 1], n_kv = a->k.shape[b];
     QRN_TRY(qrn_check_dtype("attention", "mask", m, err, 3, QRN_F32, QRN_F16, QRN_BF16));
     if (m->n_dims == 2) return qrn_check_shape("attention", "mask", m, err, 2, n_tokens, n_kv);
-    if (m->n_dims == 3) return qrn_check_shape("attention", "mask", m, err, 3, n_heads, n_tokens, n_kv);
+    if (m->n_dims == 3)
+        return qrn_check_shape("attention", "mask", m, err, 3, n_heads, n_tokens, n_kv);
     if (b == 0 || m->n_dims != 4)
         return qrn_fail(err, QRN_ERR_SHAPE, "attention: mask has %d dimensions, wants 2 to %d",
                         m->n_dims, q->n_dims);
@@ -38,7 +39,8 @@ static enum qrn_status check_classes(const struct qrn_attention_args *a, struct 
                         a->tile_q, a->tile_k, ATTENTION_TILE_Q, ATTENTION_TILE_K);
     if (a->mask.n_dims > 2)
         return qrn_fail(err, QRN_ERR_SHAPE,
-                        "attention: mask has %d dimensions, wants 2 beside classes", a->mask.n_dims);
+                        "attention: mask has %d dimensions, wants 2 beside classes",
+                        a->mask.n_dims);
     QRN_TRY(qrn_check_dtype("attention", "classes", &a->classes, err, 1, QRN_U8));
     return qrn_check_shape("attention", "classes", &a->classes, err, 2,
                            attention_n_tiles(a->q.shape[b], a->tile_q),
@@ -52,7 +54,8 @@ static enum qrn_status check_inputs(const struct qrn_attention_args *a, struct q
     const int b = a->q.n_dims - 3;
     QRN_TRY(qrn_check_dtype(op, "q", &a->q, err, 1, QRN_F32));
     if (b != 0 && b != 1)
-        return qrn_fail(err, QRN_ERR_SHAPE, "%s: q has %d dimensions, wants 3 or 4", op, a->q.n_dims);
+        return qrn_fail(err, QRN_ERR_SHAPE, "%s: q has %d dimensions, wants 3 or 4", op,
+                        a->q.n_dims);
     QRN_TRY(qrn_check_dtype(op, "k", &a->k, err, 3, QRN_F32, QRN_F16, QRN_BF16));
     QRN_TRY(qrn_check_dtype(op, "v", &a->v, err, 1, a->k.dtype));
     QRN_TRY(check_shape(a, "k", &a->k, err, a->q.shape[0], -1, -1, a->q.shape[b + 2]));
@@ -82,8 +85,8 @@ enum qrn_status qrn_attention_tile(struct qrn_device *dev, const struct qrn_atte
     const struct qrn_tensor *const all[] = {&args->q, &args->k, &args->v, &args->mask};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!qrn_dtype_info(all[i]->dtype))
-            return qrn_fail(err, QRN_ERR_DTYPE, "attention: %s.dtype is %d, which is no type", names[i],
-                            (int)all[i]->dtype);
+            return qrn_fail(err, QRN_ERR_DTYPE, "attention: %s.dtype is %d, which is no type",
+                            names[i], (int)all[i]->dtype);
     QRN_TRY(check_inputs(args, err));
     *tile_q = ATTENTION_TILE_Q;
     *tile_k = ATTENTION_TILE_K;
@@ -132,11 +135,21 @@ static void set_out(const void *user, int64_t d, double x)
 static void reference(const void *args)
 {
     const struct qrn_attention_args *a = args;
-    struct row r = {.a = a, .q = attention_batched(a->q), .k = attention_batched(a->k),
-                    .v = attention_batched(a->v), .out = attention_batched(a->out)};
+    struct row r = {.a = a,
+                    .q = attention_batched(a->q),
+                    .k = attention_batched(a->k),
+                    .v = attention_batched(a->v),
+                    .out = attention_batched(a->out)};
     struct attention_row row = {
-        .user = &r, .query = query, .key = key, .value = value, .mask = a->mask.n_dims ? mask : NULL,
-        .set_out = set_out, .d_k = r.k.shape[3], .d_v = r.v.shape[3], .scale = (double)a->scale,
+        .user = &r,
+        .query = query,
+        .key = key,
+        .value = value,
+        .mask = a->mask.n_dims ? mask : NULL,
+        .set_out = set_out,
+        .d_k = r.k.shape[3],
+        .d_v = r.v.shape[3],
+        .scale = (double)a->scale,
         .softcap = (double)a->softcap,
     };
     for (r.batch = 0; r.batch < r.q.shape[0]; r.batch++)
@@ -164,7 +177,8 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
     *n_bytes = 4.0 * (double)(qrn_tensor_n_elements(&a->q) + qrn_tensor_n_elements(&a->out)) +
                kv_bytes * (double)(qrn_tensor_n_elements(&a->k) + qrn_tensor_n_elements(&a->v));
     if (a->mask.n_dims)
-        *n_bytes += (double)qrn_tensor_n_elements(&a->mask) * qrn_dtype_info(a->mask.dtype)->block_bytes;
+        *n_bytes +=
+            (double)qrn_tensor_n_elements(&a->mask) * qrn_dtype_info(a->mask.dtype)->block_bytes;
 }
 
 static const struct qrn_operand operands[] = {

@@ -24,7 +24,8 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
         QRN_TRY(qrn_check_shape(op, "mask", &a->mask, err, 2, a->n_tokens, a->n_kv));
     }
     QRN_TRY(qrn_check_dtype(op, "classes", &a->classes, err, 1, QRN_U8));
-    return qrn_check_shape(op, "classes", &a->classes, err, 2, attention_n_tiles(a->n_tokens, a->tile_q),
+    return qrn_check_shape(op, "classes", &a->classes, err, 2,
+                           attention_n_tiles(a->n_tokens, a->tile_q),
                            attention_n_tiles(a->n_kv, a->tile_k));
 }
 
@@ -54,7 +55,8 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
     *n_flops = 0;
     *n_bytes = (double)qrn_tensor_n_elements(&a->classes);
     if (a->mask.n_dims)
-        *n_bytes += (double)qrn_tensor_n_elements(&a->mask) * qrn_dtype_info(a->mask.dtype)->block_bytes;
+        *n_bytes +=
+            (double)qrn_tensor_n_elements(&a->mask) * qrn_dtype_info(a->mask.dtype)->block_bytes;
 }
 
 static const struct qrn_operand operands[] = {

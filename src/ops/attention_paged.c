@@ -4,15 +4,22 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include "base/half.h"
 #include "ops/attention_row.h"
 #include "ops/kv_pages.h"
 
 static struct kv_pages pages_of(const struct qrn_attention_paged_args *a)
 {
     return (struct kv_pages){
-        .op = "attention_paged", .seq_begin = &a->seq_begin, .position = &a->position,
-        .pages = &a->pages, .n_tokens = a->q.shape[0], .n_kv_heads = a->n_kv_heads,
-        .head_dim = a->q.shape[2], .page_offset = a->page_offset, .kv_type = a->kv_type,
+        .op = "attention_paged",
+        .seq_begin = &a->seq_begin,
+        .position = &a->position,
+        .pages = &a->pages,
+        .n_tokens = a->q.shape[0],
+        .n_kv_heads = a->n_kv_heads,
+        .head_dim = a->q.shape[2],
+        .page_offset = a->page_offset,
+        .kv_type = a->kv_type,
     };
 }
 
@@ -42,22 +49,24 @@ struct row {
     int64_t seq, token, head, kv_head;
 };
 
+static double element(const struct kv_pages *p, const char *head, int64_t i)
+{
+    if (p->kv_type == QRN_F32) return (double)((const float *)(const void *)head)[i];
+    return (double)qrn_f16_to_float(((const uint16_t *)(const void *)head)[i]);
+}
+
 static double key(const void *user, int64_t j, int64_t d)
 {
     const struct row *r = user;
-    const struct kv_pages *p = r->pages;
-    const struct qrn_tensor k = qrn_tensor_2d(
-        p->kv_type, kv_page_head(p, r->seq, j / 64, r->kv_head, false), p->head_dim, 64);
-    return qrn_ref_get(&k, d, j % 64, 0, 0);
+    return element(r->pages, kv_page_head(r->pages, r->seq, j / 64, r->kv_head, false),
+                   d * 64 + j % 64);
 }
 
 static double value(const void *user, int64_t j, int64_t d)
 {
     const struct row *r = user;
-    const struct kv_pages *p = r->pages;
-    const struct qrn_tensor v = qrn_tensor_2d(
-        p->kv_type, kv_page_head(p, r->seq, j / 64, r->kv_head, true), 64, p->head_dim);
-    return qrn_ref_get(&v, j % 64, d, 0, 0);
+    return element(r->pages, kv_page_head(r->pages, r->seq, j / 64, r->kv_head, true),
+                   j % 64 * r->pages->head_dim + d);
 }
 
 static double query(const void *user, int64_t d)
@@ -84,10 +93,17 @@ static void reference(const void *args)
                 const int64_t at = position[s] + t - begin[s];
                 const struct row r = {a, &p, s, t, h, h / group};
                 const struct attention_row row = {
-                    .user = &r, .query = query, .key = key, .value = value, .set_out = set_out,
-                    .d_k = p.head_dim, .d_v = p.head_dim, .end = at + 1,
+                    .user = &r,
+                    .query = query,
+                    .key = key,
+                    .value = value,
+                    .set_out = set_out,
+                    .d_k = p.head_dim,
+                    .d_v = p.head_dim,
+                    .end = at + 1,
                     .begin = a->window && at + 1 > a->window ? at + 1 - a->window : 0,
-                    .scale = (double)a->scale, .softcap = (double)a->softcap,
+                    .scale = (double)a->scale,
+                    .softcap = (double)a->softcap,
                 };
                 qrn_attention_row(&row);
             }
@@ -98,8 +114,8 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
     const struct qrn_attention_paged_args *a = args;
     const int32_t *begin = kv_pages_i32(&a->seq_begin), *position = kv_pages_i32(&a->position);
     const double width = (double)a->q.shape[1] * (double)a->q.shape[2];
-    const double kv_width = 2.0 * (double)a->n_kv_heads * (double)a->q.shape[2] *
-                            (a->kv_type == QRN_F16 ? 2.0 : 4.0);
+    const double kv_width =
+        2.0 * (double)a->n_kv_heads * (double)a->q.shape[2] * (a->kv_type == QRN_F16 ? 2.0 : 4.0);
     *n_flops = 0;
     *n_bytes = 8.0 * (double)a->q.shape[0] * width;
     for (int64_t s = 0; s < kv_pages_n_seqs(&a->position); s++) {

@@ -10,13 +10,13 @@ enum qrn_status qrn_attention_check_heads(const char *op, int64_t n_heads, int64
 {
     if (n_kv_heads < 1 || n_heads % n_kv_heads)
         return qrn_fail(err, QRN_ERR_SHAPE,
-                        "%s: %" PRId64 " heads and %" PRId64 " kv heads, wants a multiple", op, n_heads,
-                        n_kv_heads);
+                        "%s: %" PRId64 " heads and %" PRId64 " kv heads, wants a multiple", op,
+                        n_heads, n_kv_heads);
     return QRN_OK;
 }
 
-enum qrn_status qrn_attention_check_numbers(const char *op, float scale, float softcap, int64_t window,
-                                            struct qrn_error *err)
+enum qrn_status qrn_attention_check_numbers(const char *op, float scale, float softcap,
+                                            int64_t window, struct qrn_error *err)
 {
     if (!isfinite(scale))
         return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: scale is %g, wants a finite number", op,
@@ -25,7 +25,8 @@ enum qrn_status qrn_attention_check_numbers(const char *op, float scale, float s
         return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: softcap is %g, wants 0 or more", op,
                         (double)softcap);
     if (window < 0)
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: window is %" PRId64 ", wants 0 or more", op, window);
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: window is %" PRId64 ", wants 0 or more", op,
+                        window);
     return QRN_OK;
 }
 
@@ -33,8 +34,8 @@ enum qrn_status qrn_attention_check_offset(const char *op, int64_t q_offset, str
 {
     const int64_t limit = (int64_t)1 << 40;
     if (q_offset < -limit || q_offset > limit)
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: q_offset is %" PRId64 ", wants -2^40 to 2^40", op,
-                        q_offset);
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: q_offset is %" PRId64 ", wants -2^40 to 2^40",
+                        op, q_offset);
     return QRN_OK;
 }
 
@@ -53,7 +54,8 @@ static double score(const struct attention_row *row, int64_t j)
     const double mask = row->mask ? row->mask(row->user, j) : 0.0;
     if (mask <= (double)ATTENTION_MASKED) return -INFINITY;
     double s = 0.0;
-    for (int64_t d = 0; d < row->d_k; d++) s += row->query(row->user, d) * row->key(row->user, j, d);
+    for (int64_t d = 0; d < row->d_k; d++)
+        s += row->query(row->user, d) * row->key(row->user, j, d);
     s *= row->scale;
     if (row->softcap != 0.0) s = row->softcap * tanh(s / row->softcap);
     return s + mask;

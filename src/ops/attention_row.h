@@ -5,7 +5,8 @@
 
 #include "core/op.h"
 
-/* The grid that all attention kernels walk: blocks of keys from key 0 on, and the tiles of classes. */
+/* The grid that all attention kernels walk: blocks of keys from key 0 on, and the tiles of classes.
+ */
 enum { ATTENTION_BLOCK = 64, ATTENTION_TILE_Q = 32, ATTENTION_TILE_K = ATTENTION_BLOCK };
 
 /* A mask value from here down masks. */
@@ -33,8 +34,8 @@ static inline struct qrn_tensor attention_batched(struct qrn_tensor t)
 
 enum qrn_status qrn_attention_check_heads(const char *op, int64_t n_heads, int64_t n_kv_heads,
                                           struct qrn_error *err);
-enum qrn_status qrn_attention_check_numbers(const char *op, float scale, float softcap, int64_t window,
-                                            struct qrn_error *err);
+enum qrn_status qrn_attention_check_numbers(const char *op, float scale, float softcap,
+                                            int64_t window, struct qrn_error *err);
 /* |q_offset| within 2^40: positions never overflow. */
 enum qrn_status qrn_attention_check_offset(const char *op, int64_t q_offset, struct qrn_error *err);
 

@@ -4,15 +4,16 @@
 
 #include <inttypes.h>
 
-static enum qrn_status check_pair(const char *x_name, const struct qrn_tensor *x, const char *cache_name,
-                                  const struct qrn_tensor *cache, const struct qrn_kv_append_args *a,
-                                  struct qrn_error *err)
+static enum qrn_status check_pair(const char *x_name, const struct qrn_tensor *x,
+                                  const char *cache_name, const struct qrn_tensor *cache,
+                                  const struct qrn_kv_append_args *a, struct qrn_error *err)
 {
     const char *op = "kv_append";
     QRN_TRY(qrn_check_dtype(op, x_name, x, err, 1, QRN_F32));
     QRN_TRY(qrn_check_shape(op, x_name, x, err, 3, a->k.shape[0], a->k.shape[1], (int64_t)-1));
     QRN_TRY(qrn_check_dtype(op, cache_name, cache, err, 3, QRN_F32, QRN_F16, QRN_BF16));
-    return qrn_check_shape(op, cache_name, cache, err, 3, x->shape[1], a->cache_k.shape[1], x->shape[2]);
+    return qrn_check_shape(op, cache_name, cache, err, 3, x->shape[1], a->cache_k.shape[1],
+                           x->shape[2]);
 }
 
 static enum qrn_status check(const void *args, struct qrn_error *err)
@@ -46,7 +47,8 @@ static enum qrn_status check_data(const void *args, struct qrn_error *err)
 static void store(const struct qrn_kv_append_args *a, const struct qrn_tensor *x,
                   const struct qrn_tensor *cache)
 {
-    const int64_t position = (int64_t)qrn_ref_get(&a->position, 0, 0, 0, 0), capacity = cache->shape[1];
+    const int64_t position = (int64_t)qrn_ref_get(&a->position, 0, 0, 0, 0),
+                  capacity = cache->shape[1];
     for (int64_t t = 0; t < x->shape[0]; t++) /* of a ring, later tokens replace earlier ones */
         for (int64_t h = 0; h < x->shape[1]; h++)
             for (int64_t d = 0; d < x->shape[2]; d++)

@@ -7,9 +7,15 @@
 static struct kv_pages pages_of(const struct qrn_kv_append_paged_args *a)
 {
     return (struct kv_pages){
-        .op = "kv_append_paged", .seq_begin = &a->seq_begin, .position = &a->position,
-        .pages = &a->pages, .n_tokens = a->k.shape[0], .n_kv_heads = a->k.shape[1],
-        .head_dim = a->k.shape[2], .page_offset = a->page_offset, .kv_type = a->kv_type,
+        .op = "kv_append_paged",
+        .seq_begin = &a->seq_begin,
+        .position = &a->position,
+        .pages = &a->pages,
+        .n_tokens = a->k.shape[0],
+        .n_kv_heads = a->k.shape[1],
+        .head_dim = a->k.shape[2],
+        .page_offset = a->page_offset,
+        .kv_type = a->kv_type,
     };
 }
 

@@ -44,8 +44,9 @@ static enum qrn_status check_sequence(const struct kv_pages *p, bool from_first,
     const int64_t position = kv_pages_i32(p->position)[s], max_pages = p->pages->shape[1];
     const uint64_t *table = (const uint64_t *)p->pages->data + s * p->pages->stride[0];
     if (position < 0)
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: position[%" PRId64 "] is %" PRId64 ", wants 0 or more",
-                        p->op, s, position);
+        return qrn_fail(err, QRN_ERR_ARGUMENT,
+                        "%s: position[%" PRId64 "] is %" PRId64 ", wants 0 or more", p->op, s,
+                        position);
     if (n_new == 0) return QRN_OK;
     const int64_t last = (position + n_new - 1) / QRN_KV_PAGE_TOKENS;
     if (last >= max_pages)
@@ -77,8 +78,8 @@ enum qrn_status qrn_kv_pages_check_data(const struct kv_pages *p, bool from_firs
                             p->op, s + 1, begin[s + 1], begin[s]);
     if (begin[n_seqs] != p->n_tokens)
         return qrn_fail(err, QRN_ERR_ARGUMENT,
-                        "%s: seq_begin[%" PRId64 "] is %" PRId32 ", wants the %" PRId64 " tokens", p->op,
-                        n_seqs, begin[n_seqs], p->n_tokens);
+                        "%s: seq_begin[%" PRId64 "] is %" PRId32 ", wants the %" PRId64 " tokens",
+                        p->op, n_seqs, begin[n_seqs], p->n_tokens);
     for (int64_t s = 0; s < n_seqs; s++)
         QRN_TRY(check_sequence(p, from_first, s, (int64_t)begin[s + 1] - begin[s], err));
     return QRN_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Sequences whose keys and values lie in pages: what kv_append_paged and attention_paged check alike,
- * and where things are. */
+ * Sequences whose keys and values lie in pages: what kv_append_paged and attention_paged check
+ * alike, and where things are. */
 #ifndef QUERN_OPS_KV_PAGES_H
 #define QUERN_OPS_KV_PAGES_H
 
@@ -15,7 +15,8 @@ struct kv_pages {
 
 enum qrn_status qrn_kv_pages_check(const struct kv_pages *p, struct qrn_error *err);
 
-/* Bounds, positions and the addresses that are used; from_first: those before the new tokens too. */
+/* Bounds, positions and the addresses that are used; from_first: those before the new tokens too.
+ */
 enum qrn_status qrn_kv_pages_check_data(const struct kv_pages *p, bool from_first,
                                         struct qrn_error *err);
 

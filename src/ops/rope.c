@@ -13,14 +13,16 @@ static enum qrn_status check_scaling(const struct qrn_rope_scaling *s, struct qr
         return qrn_fail(err, QRN_ERR_ARGUMENT, "rope: scaling.factor is %g, wants 0, 1 or more",
                         (double)s->factor);
     if (!(s->original_context > 0.0f) || isinf(s->original_context))
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "rope: scaling.original_context is %g, wants above 0",
+        return qrn_fail(err, QRN_ERR_ARGUMENT,
+                        "rope: scaling.original_context is %g, wants above 0",
                         (double)s->original_context);
     if (!(s->beta_fast >= 0.0f) || !(s->beta_slow >= 0.0f) || !(s->attention_factor >= 0.0f) ||
         isinf(s->beta_fast + s->beta_slow + s->attention_factor))
-        return qrn_fail(err, QRN_ERR_ARGUMENT,
-                        "rope: scaling.beta_fast, beta_slow, attention_factor are %g, %g, %g, want 0 "
-                        "or more",
-                        (double)s->beta_fast, (double)s->beta_slow, (double)s->attention_factor);
+        return qrn_fail(
+            err, QRN_ERR_ARGUMENT,
+            "rope: scaling.beta_fast, beta_slow, attention_factor are %g, %g, %g, want 0 "
+            "or more",
+            (double)s->beta_fast, (double)s->beta_slow, (double)s->attention_factor);
     return QRN_OK;
 }
 
@@ -36,7 +38,8 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     const int64_t d = a->x.shape[2], n_rot = a->n_rot ? a->n_rot : d;
     if (n_rot < 0 || n_rot > d || n_rot % 2)
         return qrn_fail(err, QRN_ERR_ARGUMENT,
-                        "rope: n_rot is %" PRId64 ", wants an even number up to %" PRId64, n_rot, d);
+                        "rope: n_rot is %" PRId64 ", wants an even number up to %" PRId64, n_rot,
+                        d);
     if (!(a->theta > 0.0) || isinf(a->theta))
         return qrn_fail(err, QRN_ERR_ARGUMENT, "rope: theta is %g, wants above 0", a->theta);
     if (a->mode != QRN_ROPE_NEOX && a->mode != QRN_ROPE_NORMAL)
@@ -69,13 +72,15 @@ static void reference(const void *args)
     for (int64_t t = 0; t < a->x.shape[0]; t++)
         for (int64_t h = 0; h < a->x.shape[1]; h++) {
             for (int64_t i = 0; i < half; i++) {
-                const double ff = a->freq_factors.n_dims ? qrn_ref_get(&a->freq_factors, i, 0, 0, 0) : 1.0;
+                const double ff =
+                    a->freq_factors.n_dims ? qrn_ref_get(&a->freq_factors, i, 0, 0, 0) : 1.0;
                 const float position = (float)qrn_ref_get(&a->positions, t, 0, 0, 0);
                 const float angle = position * rope_frequency(&a->scaling, a->theta, n_rot, i, ff);
                 const double c = cos((double)angle) * magnitude, s = sin((double)angle) * magnitude;
                 const int64_t i0 = a->mode == QRN_ROPE_NEOX ? i : 2 * i;
                 const int64_t i1 = a->mode == QRN_ROPE_NEOX ? i + half : 2 * i + 1;
-                const double x0 = qrn_ref_get(&a->x, t, h, i0, 0), x1 = qrn_ref_get(&a->x, t, h, i1, 0);
+                const double x0 = qrn_ref_get(&a->x, t, h, i0, 0),
+                             x1 = qrn_ref_get(&a->x, t, h, i1, 0);
                 qrn_ref_set(&a->out, t, h, i0, 0, x0 * c - x1 * s);
                 qrn_ref_set(&a->out, t, h, i1, 0, x1 * c + x0 * s);
             }

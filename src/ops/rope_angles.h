@@ -24,7 +24,8 @@ static inline double rope_yarn_index(const struct qrn_rope_scaling *s, double b,
 static inline float rope_frequency(const struct qrn_rope_scaling *s, double theta, int64_t n_rot,
                                    int64_t i, double freq_factor)
 {
-    const float exponent = (float)(2 * i) / (float)n_rot, wave = (float)pow(theta, (double)exponent);
+    const float exponent = (float)(2 * i) / (float)n_rot,
+                wave = (float)pow(theta, (double)exponent);
     const double n = (double)n_rot, f = 1.0 / ((double)wave * freq_factor);
     if (!rope_is_scaled(s)) return (float)f;
     const double fast = s->beta_fast != 0.0f ? (double)s->beta_fast : 32.0;
@@ -58,11 +59,13 @@ static inline int rope_multi_axis(const struct qrn_rope_multi_args *a, int64_t p
     return r < (int64_t)s[0] + s[1] + s[2] ? 2 : 3;
 }
 
-static inline float rope_multi_frequency(const struct qrn_rope_multi_args *a, int64_t n_rot, int64_t p)
+static inline float rope_multi_frequency(const struct qrn_rope_multi_args *a, int64_t n_rot,
+                                         int64_t p)
 {
     static const struct qrn_rope_scaling none = {0};
     if (a->mode != QRN_ROPE_VISION) return rope_frequency(&none, a->theta, n_rot, p, 1.0);
-    return rope_frequency(&none, a->theta, n_rot / 2, p < a->sections[0] ? p : p - a->sections[0], 1.0);
+    return rope_frequency(&none, a->theta, n_rot / 2, p < a->sections[0] ? p : p - a->sections[0],
+                          1.0);
 }
 
 #endif

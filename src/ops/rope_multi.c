@@ -21,7 +21,8 @@ static enum qrn_status check_sections(const struct qrn_rope_multi_args *a, struc
         return qrn_fail(err, QRN_ERR_ARGUMENT, "rope_multi: sections sum up to 0, want 1 or more");
     if (a->positions.shape[0] == 3 && a->sections[3] != 0)
         return qrn_fail(err, QRN_ERR_ARGUMENT,
-                        "rope_multi: sections[3] is %" PRId32 " where positions has 3 axes, wants 0",
+                        "rope_multi: sections[3] is %" PRId32
+                        " where positions has 3 axes, wants 0",
                         a->sections[3]);
     const int64_t image = (int64_t)a->sections[0] + a->sections[1];
     if (a->mode == QRN_ROPE_VISION && 2 * image != d)
@@ -42,17 +43,19 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     QRN_TRY(qrn_check_same_shape(op, "out", &a->out, "x", &a->x, err));
     QRN_TRY(qrn_check_dtype(op, "positions", &a->positions, err, 1, QRN_I32));
     QRN_TRY(qrn_check_shape(op, "positions", &a->positions, err, 2, (int64_t)-1, a->x.shape[0]));
-    const int64_t n_axes = a->positions.shape[0], d = a->x.shape[2], n_rot = a->n_rot ? a->n_rot : d;
+    const int64_t n_axes = a->positions.shape[0], d = a->x.shape[2],
+                  n_rot = a->n_rot ? a->n_rot : d;
     if (n_axes != 3 && n_axes != 4)
-        return qrn_fail(err, QRN_ERR_SHAPE, "%s: positions.shape[0] is %" PRId64 ", wants 3 or 4", op,
-                        n_axes);
+        return qrn_fail(err, QRN_ERR_SHAPE, "%s: positions.shape[0] is %" PRId64 ", wants 3 or 4",
+                        op, n_axes);
     if (n_rot < 0 || n_rot > d || n_rot % 2)
         return qrn_fail(err, QRN_ERR_ARGUMENT,
-                        "%s: n_rot is %" PRId64 ", wants an even number up to %" PRId64, op, n_rot, d);
+                        "%s: n_rot is %" PRId64 ", wants an even number up to %" PRId64, op, n_rot,
+                        d);
     if (a->mode == QRN_ROPE_VISION && n_rot != d)
         return qrn_fail(err, QRN_ERR_ARGUMENT,
-                        "%s: n_rot is %" PRId64 " for an image, wants all %" PRId64 " dimensions", op,
-                        n_rot, d);
+                        "%s: n_rot is %" PRId64 " for an image, wants all %" PRId64 " dimensions",
+                        op, n_rot, d);
     if (!(a->theta > 0.0) || isinf(a->theta))
         return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: theta is %g, wants above 0", op, a->theta);
     if (a->mode != QRN_ROPE_MROPE && a->mode != QRN_ROPE_IMROPE && a->mode != QRN_ROPE_VISION)
@@ -66,7 +69,8 @@ static enum qrn_status check_data(const void *args, struct qrn_error *err)
     const struct qrn_rope_multi_args *a = args;
     for (int64_t axis = 0; axis < a->positions.shape[0]; axis++)
         for (int64_t t = 0; t < a->positions.shape[1]; t++) {
-            const int32_t p = ((const int32_t *)a->positions.data)[axis * a->positions.stride[0] + t];
+            const int32_t p =
+                ((const int32_t *)a->positions.data)[axis * a->positions.stride[0] + t];
             if (p < 0 || p > ROPE_MAX_POSITION)
                 return qrn_fail(err, QRN_ERR_ARGUMENT,
                                 "rope_multi: positions[%" PRId64 "][%" PRId64 "] is %" PRId32

@@ -11,8 +11,8 @@ static enum qrn_status check_mask(const struct qrn_tensor *mask, const struct qr
     QRN_TRY(qrn_check_dtype("softmax", "mask", mask, err, 3, QRN_F32, QRN_F16, QRN_BF16));
     const int skipped = x->n_dims - mask->n_dims;
     if (skipped < 0)
-        return qrn_fail(err, QRN_ERR_SHAPE, "softmax: mask has %d dimensions, x has %d", mask->n_dims,
-                        x->n_dims);
+        return qrn_fail(err, QRN_ERR_SHAPE, "softmax: mask has %d dimensions, x has %d",
+                        mask->n_dims, x->n_dims);
     for (int i = 0; i < mask->n_dims; i++)
         if (mask->shape[i] != x->shape[i + skipped])
             return qrn_fail(err, QRN_ERR_SHAPE,
@@ -61,7 +61,8 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
     *n_flops = 4 * n;
     *n_bytes = 8 * n;
     if (a->mask.n_dims)
-        *n_bytes += (double)qrn_tensor_n_elements(&a->mask) * qrn_dtype_info(a->mask.dtype)->block_bytes;
+        *n_bytes +=
+            (double)qrn_tensor_n_elements(&a->mask) * qrn_dtype_info(a->mask.dtype)->block_bytes;
 }
 
 static const struct qrn_operand operands[] = {

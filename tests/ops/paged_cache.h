@@ -17,11 +17,14 @@ struct paged_cache {
     int32_t seq_begin[MAX_SEQS + 1], position[MAX_SEQS];
 };
 
-static inline void cache_init(struct mem *m, struct paged_cache *c, enum qrn_dtype type, int64_t n_seqs,
-                       int64_t n_kv_heads, int64_t head_dim)
+static inline void cache_init(struct mem *m, struct paged_cache *c, enum qrn_dtype type,
+                              int64_t n_seqs, int64_t n_kv_heads, int64_t head_dim)
 {
-    *c = (struct paged_cache){.kv_type = type, .n_seqs = n_seqs, .n_kv_heads = n_kv_heads,
-                              .head_dim = head_dim, .page_offset = 192};
+    *c = (struct paged_cache){.kv_type = type,
+                              .n_seqs = n_seqs,
+                              .n_kv_heads = n_kv_heads,
+                              .head_dim = head_dim,
+                              .page_offset = 192};
     const size_t n = qrn_kv_page_bytes(type, n_kv_heads, head_dim) + (size_t)c->page_offset;
     assert_true(n > (size_t)c->page_offset && n % 64 == 0);
     for (int64_t s = 0; s < n_seqs; s++)
@@ -45,7 +48,8 @@ static inline void cache_clear(struct paged_cache *c)
 }
 
 /* The sequences' new tokens: counts[s] of them from position[s] on; returns their number. */
-static inline int64_t cache_step(struct paged_cache *c, const int64_t *position, const int64_t *counts)
+static inline int64_t cache_step(struct paged_cache *c, const int64_t *position,
+                                 const int64_t *counts)
 {
     for (int64_t s = 0; s < c->n_seqs; s++) {
         c->position[s] = (int32_t)position[s];
@@ -69,23 +73,33 @@ static inline struct qrn_tensor cache_table(const struct paged_cache *c)
     return qrn_tensor_2d(QRN_ADDRESS, c->table, c->n_seqs, MAX_PAGES);
 }
 
-static inline struct qrn_kv_append_paged_args cache_append(const struct paged_cache *c, struct qrn_tensor k,
-                                                    struct qrn_tensor v)
+static inline struct qrn_kv_append_paged_args cache_append(const struct paged_cache *c,
+                                                           struct qrn_tensor k, struct qrn_tensor v)
 {
     return (struct qrn_kv_append_paged_args){
-        .k = k, .v = v, .seq_begin = cache_begin(c), .position = cache_position(c),
-        .pages = cache_table(c), .page_offset = c->page_offset, .kv_type = c->kv_type,
+        .k = k,
+        .v = v,
+        .seq_begin = cache_begin(c),
+        .position = cache_position(c),
+        .pages = cache_table(c),
+        .page_offset = c->page_offset,
+        .kv_type = c->kv_type,
     };
 }
 
-static inline struct qrn_attention_paged_args cache_attend(const struct paged_cache *c,
-                                                           struct qrn_tensor q, struct qrn_tensor out,
-                                                           float scale)
+static inline struct qrn_attention_paged_args
+cache_attend(const struct paged_cache *c, struct qrn_tensor q, struct qrn_tensor out, float scale)
 {
     return (struct qrn_attention_paged_args){
-        .q = q, .out = out, .seq_begin = cache_begin(c), .position = cache_position(c),
-        .pages = cache_table(c), .page_offset = c->page_offset, .kv_type = c->kv_type,
-        .n_kv_heads = c->n_kv_heads, .scale = scale,
+        .q = q,
+        .out = out,
+        .seq_begin = cache_begin(c),
+        .position = cache_position(c),
+        .pages = cache_table(c),
+        .page_offset = c->page_offset,
+        .kv_type = c->kv_type,
+        .n_kv_heads = c->n_kv_heads,
+        .scale = scale,
     };
 }
 

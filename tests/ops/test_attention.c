@@ -4,8 +4,6 @@
 
 #include "base/half.h"
 #include "ops/paged_cache.h"
-#include "support/shared.h"
-#include "support/tensor_file.h"
 
 enum layout { TOKENS_FIRST, HEADS_FIRST };
 enum { NO_MASK = 0 };
@@ -26,22 +24,37 @@ struct shape {
 
 static const struct shape shapes[] = {
     {0, 1, 1, 1, 1, 1, 1, QRN_F32, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1, "smallest"},
-    {0, 5, 70, 8, 2, 64, 64, QRN_F32, HEADS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1, "all keys, 8:2 heads"},
-    {0, 33, 33, 4, 2, 256, 256, QRN_F16, HEADS_FIRST, true, 0, 0, NO_MASK, 0, 0, 4, "prompt, sharp"},
-    {0, 40, 1040, 2, 1, 64, 64, QRN_F32, HEADS_FIRST, true, 1000, 0, NO_MASK, 0, 0, 4, "offset 1000"},
-    {0, 50, 64, 2, 2, 96, 96, QRN_BF16, TOKENS_FIRST, true, 14, 0, NO_MASK, 0, 0, 1, "bf16, offset"},
+    {0, 5, 70, 8, 2, 64, 64, QRN_F32, HEADS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1,
+     "all keys, 8:2 heads"},
+    {0, 33, 33, 4, 2, 256, 256, QRN_F16, HEADS_FIRST, true, 0, 0, NO_MASK, 0, 0, 4,
+     "prompt, sharp"},
+    {0, 40, 1040, 2, 1, 64, 64, QRN_F32, HEADS_FIRST, true, 1000, 0, NO_MASK, 0, 0, 4,
+     "offset 1000"},
+    {0, 50, 64, 2, 2, 96, 96, QRN_BF16, TOKENS_FIRST, true, 14, 0, NO_MASK, 0, 0, 1,
+     "bf16, offset"},
     {0, 32, 50, 2, 2, 128, 128, QRN_F32, TOKENS_FIRST, true, 18, 7, NO_MASK, 0, 0, 1, "window 7"},
-    {0, 70, 130, 2, 1, 20, 20, QRN_F16, HEADS_FIRST, true, 60, 64, NO_MASK, 0, 0, 1, "window of a block"},
-    {0, 9, 200, 2, 1, 20, 20, QRN_F32, HEADS_FIRST, false, 100, 3, NO_MASK, 0, 0, 1, "window, not causal"},
-    {0, 3, 9, 3, 1, 512, 512, QRN_F32, HEADS_FIRST, true, 6, 0, NO_MASK, 0, 20, 4, "512 wide, softcap"},
-    {0, 17, 9, 2, 2, 64, 64, QRN_F32, HEADS_FIRST, true, -4, 0, NO_MASK, 0, 0, 1, "rows without keys"},
-    {0, 6, 5, 2, 1, 24, 24, QRN_F32, TOKENS_FIRST, true, 70, 3, NO_MASK, 0, 0, 1, "window past all keys"},
-    {0, 35, 150, 4, 2, 48, 48, QRN_F32, HEADS_FIRST, false, 0, 0, 2, QRN_F32, 0, 1, "mask for all heads"},
-    {0, 35, 150, 4, 2, 48, 48, QRN_F16, HEADS_FIRST, true, 115, 0, 3, QRN_BF16, 0, 1, "mask per head"},
-    {0, 8, 65, 4, 4, 32, 32, QRN_F32, TOKENS_FIRST, false, 0, 0, 2, QRN_F16, 30, 2, "f16 mask, softcap"},
-    {2, 5, 67, 4, 2, 33, 33, QRN_F32, TOKENS_FIRST, true, 62, 0, 4, QRN_F32, 0, 1, "batch, mask for each"},
-    {3, 33, 40, 2, 1, 16, 16, QRN_BF16, HEADS_FIRST, true, 7, 0, 2, QRN_BF16, 0, 1, "batch, one mask"},
-    {0, 7, 100, 6, 2, 40, 72, QRN_F16, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1, "values of another width"},
+    {0, 70, 130, 2, 1, 20, 20, QRN_F16, HEADS_FIRST, true, 60, 64, NO_MASK, 0, 0, 1,
+     "window of a block"},
+    {0, 9, 200, 2, 1, 20, 20, QRN_F32, HEADS_FIRST, false, 100, 3, NO_MASK, 0, 0, 1,
+     "window, not causal"},
+    {0, 3, 9, 3, 1, 512, 512, QRN_F32, HEADS_FIRST, true, 6, 0, NO_MASK, 0, 20, 4,
+     "512 wide, softcap"},
+    {0, 17, 9, 2, 2, 64, 64, QRN_F32, HEADS_FIRST, true, -4, 0, NO_MASK, 0, 0, 1,
+     "rows without keys"},
+    {0, 6, 5, 2, 1, 24, 24, QRN_F32, TOKENS_FIRST, true, 70, 3, NO_MASK, 0, 0, 1,
+     "window past all keys"},
+    {0, 35, 150, 4, 2, 48, 48, QRN_F32, HEADS_FIRST, false, 0, 0, 2, QRN_F32, 0, 1,
+     "mask for all heads"},
+    {0, 35, 150, 4, 2, 48, 48, QRN_F16, HEADS_FIRST, true, 115, 0, 3, QRN_BF16, 0, 1,
+     "mask per head"},
+    {0, 8, 65, 4, 4, 32, 32, QRN_F32, TOKENS_FIRST, false, 0, 0, 2, QRN_F16, 30, 2,
+     "f16 mask, softcap"},
+    {2, 5, 67, 4, 2, 33, 33, QRN_F32, TOKENS_FIRST, true, 62, 0, 4, QRN_F32, 0, 1,
+     "batch, mask for each"},
+    {3, 33, 40, 2, 1, 16, 16, QRN_BF16, HEADS_FIRST, true, 7, 0, 2, QRN_BF16, 0, 1,
+     "batch, one mask"},
+    {0, 7, 100, 6, 2, 40, 72, QRN_F16, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1,
+     "values of another width"},
     {0, 2, 0, 2, 1, 8, 8, QRN_F32, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1, "no keys: zeros"},
     {0, 0, 4, 2, 1, 8, 8, QRN_F32, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1, "no queries"},
 };
@@ -103,8 +116,11 @@ static struct qrn_attention_args make(struct mem *m, struct rng *r, const struct
         .k = random_heads(m, r, s, s->kv_type, 1.0, s->n_kv, s->n_kv_heads, s->d_k),
         .v = random_heads(m, r, s, s->kv_type, 1.0, s->n_kv, s->n_kv_heads, s->d_v),
         .out = random_heads(m, r, s, QRN_F32, 1.0, s->n_tokens, s->n_heads, s->d_v),
-        .scale = 1.0f / sqrtf((float)s->d_k), .softcap = s->softcap, .causal = s->causal,
-        .q_offset = s->q_offset, .window = s->window,
+        .scale = 1.0f / sqrtf((float)s->d_k),
+        .softcap = s->softcap,
+        .causal = s->causal,
+        .q_offset = s->q_offset,
+        .window = s->window,
     };
     if (s->mask_dims) a.mask = random_mask(m, r, s);
     return a;
@@ -155,11 +171,18 @@ static void test_classes(void **state)
             assert_int_equal(qrn_attention_tile(d.dev[j], &a, &tile_q, &tile_k, NULL), QRN_OK);
             a.classes = (struct qrn_tensor){0};
             const float *want = run_copy(&m, d.dev[j], &a);
-            const int64_t tiles[] = {(s->n_tokens + tile_q - 1) / tile_q, (s->n_kv + tile_k - 1) / tile_k};
+            const int64_t tiles[] = {(s->n_tokens + tile_q - 1) / tile_q,
+                                     (s->n_kv + tile_k - 1) / tile_k};
             const struct qrn_attention_classify_tiles_args c = {
-                .mask = a.mask, .classes = mem_tensor(&m, QRN_U8, 2, tiles), .n_tokens = s->n_tokens,
-                .n_kv = s->n_kv, .causal = s->causal, .q_offset = s->q_offset, .window = s->window,
-                .tile_q = tile_q, .tile_k = tile_k,
+                .mask = a.mask,
+                .classes = mem_tensor(&m, QRN_U8, 2, tiles),
+                .n_tokens = s->n_tokens,
+                .n_kv = s->n_kv,
+                .causal = s->causal,
+                .q_offset = s->q_offset,
+                .window = s->window,
+                .tile_q = tile_q,
+                .tile_k = tile_k,
             };
             call(d.dev[j], QRN_OP_attention_classify_tiles, &c);
             a.classes = c.classes;
@@ -181,8 +204,8 @@ static void test_classes_are_used(void **state)
     struct rng r = {77};
     struct devices d;
     devices_open(&d, 1);
-    const struct shape s = {0, 40, 140, 2, 1, 16, 16, QRN_F32, TOKENS_FIRST, false, 0, 0, 2, QRN_F32,
-                            0, 1, "classes"};
+    const struct shape s = {0,     40, 140, 2, 1,       16, 16, QRN_F32,  TOKENS_FIRST,
+                            false, 0,  0,   2, QRN_F32, 0,  1,  "classes"};
     struct qrn_attention_args a = make(&m, &r, &s);
     uint8_t classes[2][3] = {{2, 0, 0}, {0, 2, 0}};
     for (int64_t i = 0; i < 40 * 140; i++) ((float *)a.mask.data)[i] = NAN;
@@ -204,7 +227,8 @@ static void test_classes_are_used(void **state)
     mem_free_all(&m);
 }
 
-/* A query that stands at p has the same bits alone, with as many keys as it may see, as among others. */
+/* A query that stands at p has the same bits alone, with as many keys as it may see, as among
+ * others. */
 static void test_rows_alone(void **state)
 {
     (void)state;
@@ -212,8 +236,8 @@ static void test_rows_alone(void **state)
     struct rng r = {11};
     struct devices d;
     devices_open(&d, 2);
-    static const struct shape s = {0, 40, 1040, 4, 2, 40, 40, QRN_F16, HEADS_FIRST, true, 1000, 0,
-                                   NO_MASK, 0, 0, 2, "rows"};
+    static const struct shape s = {0,    40,   1040, 4,       2, 40, 40, QRN_F16, HEADS_FIRST,
+                                   true, 1000, 0,    NO_MASK, 0, 0,  2,  "rows"};
     const struct qrn_attention_args a = make(&m, &r, &s);
     for (size_t j = 0; j < d.n; j++) {
         const float *all = run_copy(&m, d.dev[j], &a);
@@ -241,9 +265,25 @@ static void test_garbage(void **state)
     struct mem m = {0};
     struct devices d;
     devices_open(&d, 1);
-    for (int how = 0; how < 3; how++) { /* beyond the causal limit; before the window; under a mask */
-        const struct shape s = {0, 10, 200, 2, 1, 20, 20, QRN_F32, TOKENS_FIRST, how < 2, 120,
-                                how == 1 ? 5 : 0, how == 2 ? 2 : 0, QRN_F32, 0, 1, "garbage"};
+    for (int how = 0; how < 3;
+         how++) { /* beyond the causal limit; before the window; under a mask */
+        const struct shape s = {0,
+                                10,
+                                200,
+                                2,
+                                1,
+                                20,
+                                20,
+                                QRN_F32,
+                                TOKENS_FIRST,
+                                how < 2,
+                                120,
+                                how == 1 ? 5 : 0,
+                                how == 2 ? 2 : 0,
+                                QRN_F32,
+                                0,
+                                1,
+                                "garbage"};
         struct rng r = {(uint64_t)how};
         struct qrn_attention_args a = make(&m, &r, &s);
         for (int64_t i = 0; i < 10 && how == 2; i++)
@@ -252,7 +292,8 @@ static void test_garbage(void **state)
         const int64_t from = how == 0 ? 0 : how == 1 ? 116 : 70, to = how == 2 ? 130 : 130;
         for (size_t j = 0; j < d.n; j++) {
             for (int64_t i = 0; i < 200 * 20; i++)
-                if (i / 20 < from || i / 20 >= to) ((float *)a.k.data)[i] = ((float *)a.v.data)[i] = 1.0f;
+                if (i / 20 < from || i / 20 >= to)
+                    ((float *)a.k.data)[i] = ((float *)a.v.data)[i] = 1.0f;
             const float *want = run_copy(&m, d.dev[j], &a);
             for (int64_t i = 0; i < 200 * 20; i++)
                 if (i / 20 < from || i / 20 >= to)
@@ -284,16 +325,24 @@ static void test_same_as_paged(void **state)
         call(d.dev[0], QRN_OP_kv_append_paged, &append);
         int32_t zero = 0;
         const struct qrn_kv_append_args flat = {
-            .k = append.k, .v = append.v, .position = qrn_tensor_1d(QRN_I32, &zero, 1),
-            .cache_k = mem_tensor(&m, c.kv_type, 3, cache), .cache_v = mem_tensor(&m, c.kv_type, 3, cache),
+            .k = append.k,
+            .v = append.v,
+            .position = qrn_tensor_1d(QRN_I32, &zero, 1),
+            .cache_k = mem_tensor(&m, c.kv_type, 3, cache),
+            .cache_v = mem_tensor(&m, c.kv_type, 3, cache),
         };
         call(d.dev[0], QRN_OP_kv_append, &flat);
         cache_step(&c, (const int64_t[]){200}, (const int64_t[]){30});
         struct qrn_attention_paged_args paged =
             cache_attend(&c, mem_filled(&m, &r, 1.0, 3, q), mem_tensor(&m, QRN_F32, 3, q), 0.1f);
         struct qrn_attention_args a = {
-            .q = paged.q, .k = flat.cache_k, .v = flat.cache_v, .out = mem_tensor(&m, QRN_F32, 3, q),
-            .scale = 0.1f, .causal = true, .q_offset = 200,
+            .q = paged.q,
+            .k = flat.cache_k,
+            .v = flat.cache_v,
+            .out = mem_tensor(&m, QRN_F32, 3, q),
+            .scale = 0.1f,
+            .causal = true,
+            .q_offset = 200,
         };
         struct qrn_tensor *const views[] = {&a.k, &a.v};
         for (int i = 0; i < 2; i++) { /* [heads, tokens, d] seen as [tokens, heads, d] */
@@ -313,116 +362,6 @@ static void test_same_as_paged(void **state)
     devices_close(&d);
 }
 
-/* --- entries computed by PyTorch --- */
-
-/* One row the plain way: float32, one sum after the other. */
-static void plain_row(const float *q, const float *k, const float *v, int64_t d, int64_t begin,
-                      int64_t end, float scale, float *p, float *out)
-{
-    float m = -INFINITY, l = 0.0f;
-    for (int64_t j = begin; j < end; j++) {
-        float s = 0.0f;
-        for (int64_t i = 0; i < d; i++) s += q[i] * k[j * d + i];
-        p[j] = s * scale;
-        m = p[j] > m ? p[j] : m;
-    }
-    for (int64_t i = 0; i < d; i++) out[i] = 0.0f;
-    for (int64_t j = begin; j < end; j++) {
-        p[j] = expf(p[j] - m);
-        l += p[j];
-        for (int64_t i = 0; i < d; i++) out[i] += p[j] * v[j * d + i];
-    }
-    for (int64_t i = 0; i < d && end > begin; i++) out[i] /= l;
-}
-
-static struct qrn_tensor entry(struct mem *m, const struct tensor_file *f, int i, const char *name,
-                               enum qrn_dtype type)
-{
-    char full[64];
-    size_t n_bytes;
-    int64_t shape[3] = {0};
-    snprintf(full, sizeof full, "attention.%d.%s", i, name);
-    const uint8_t *bytes = tensor_file_find(f, full, &n_bytes);
-    assert_non_null(bytes);
-    const json_t *dims = json_object_get(json_object_get(f->header, full), "shape");
-    for (size_t n = 0; n < json_array_size(dims); n++) shape[n] = json_integer_value(json_array_get(dims, n));
-    const struct qrn_tensor t = mem_tensor(m, type, (int)json_array_size(dims), shape);
-    assert_int_equal(t.n_bytes, n_bytes);
-    memcpy(t.data, bytes, n_bytes);
-    return t;
-}
-
-static struct qrn_tensor heads_first(struct qrn_tensor t)
-{
-    const struct qrn_tensor u = t;
-    for (int i = 0; i < 2; i++) {
-        t.shape[i] = u.shape[1 - i];
-        t.stride[i] = u.stride[1 - i];
-    }
-    return t;
-}
-
-static double worst_error(const float *got, const float *want, int64_t n)
-{
-    double worst = 0.0, squares = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        worst = fmax(worst, fabs((double)got[i] - (double)want[i]));
-        squares += (double)want[i] * (double)want[i];
-    }
-    return worst / sqrt(squares / (double)n);
-}
-
-static void test_entries(void **state)
-{
-    (void)state;
-    const char *path = shared_path("references/ops.safetensors");
-    if (!path) skip();
-    struct tensor_file f;
-    struct devices d;
-    tensor_file_open(path, &f);
-    devices_open(&d, 2);
-    for (int i = 0; i < 6; i++) {
-        struct mem m = {0};
-        const struct qrn_tensor q = entry(&m, &f, i, "q", QRN_F32), k = entry(&m, &f, i, "k", QRN_F32),
-                                v = entry(&m, &f, i, "v", QRN_F32), want = entry(&m, &f, i, "out", QRN_F32);
-        const int32_t *offset = entry(&m, &f, i, "offset", QRN_I32).data,
-                      *window = entry(&m, &f, i, "window", QRN_I32).data;
-        const int64_t n = qrn_tensor_n_elements(&q), width = q.shape[2];
-        float *plain = mem_guarded(&m, (size_t)n * 4), *p = mem_guarded(&m, (size_t)k.shape[1] * 4);
-        const struct qrn_tensor out = mem_tensor(&m, QRN_F32, 3, q.shape);
-        const struct qrn_attention_args a = {
-            .q = heads_first(q), .k = heads_first(k), .v = heads_first(v), .out = heads_first(out),
-            .scale = 1.0f / sqrtf((float)width), .causal = true, .q_offset = *offset, .window = *window,
-        };
-        for (int64_t h = 0; h < q.shape[0]; h++)
-            for (int64_t t = 0; t < q.shape[1]; t++) {
-                const int64_t kv = h / (q.shape[0] / k.shape[0]) * k.shape[1] * width, at = *offset + t;
-                int64_t end = at + 1 < k.shape[1] ? at + 1 : k.shape[1];
-                if (end < 0) end = 0;
-                const int64_t begin = *window && at + 1 > *window ? at + 1 - *window : 0;
-                plain_row((const float *)q.data + (h * q.shape[1] + t) * width,
-                          (const float *)k.data + kv, (const float *)v.data + kv, width, begin, end,
-                          a.scale, p, plain + (h * q.shape[1] + t) * width);
-            }
-        const double plain_error = worst_error(plain, want.data, n);
-        for (size_t j = 0; j < d.n; j++) {
-            const struct qrn_kernel *kernel;
-            for (size_t c = 0; (kernel = qrn_kernel_at(d.dev[j], QRN_OP_attention, c)) != NULL; c++) {
-                struct qrn_error err = {0};
-                if (qrn_kernel_run(d.dev[j], kernel, &a, &err) != QRN_OK) fail_msg("%s", err.text);
-                const double error = worst_error(out.data, want.data, n);
-                if (j == 0)
-                    print_message("attention.%d %-24s error %.3g, plain f32 sum %.3g\n", i, kernel->name,
-                                  error, plain_error);
-                assert_true(error <= 4 * plain_error);
-            }
-        }
-        mem_free_all(&m);
-    }
-    devices_close(&d);
-    tensor_file_close(&f);
-}
-
 static void test_errors(void **state)
 {
     (void)state;
@@ -430,12 +369,13 @@ static void test_errors(void **state)
     struct rng r = {5};
     struct qrn_device *dev;
     assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
-    const struct shape s = {0, 5, 70, 4, 2, 8, 8, QRN_F32, TOKENS_FIRST, true, 65, 0, 2, QRN_F32, 0, 1, ""};
+    const struct shape s = {0,    5,  70, 4, 2,       8, 8, QRN_F32, TOKENS_FIRST,
+                            true, 65, 0,  2, QRN_F32, 0, 1, ""};
     struct qrn_attention_args good = make(&m, &r, &s), a;
     uint8_t classes[] = {1, 1};
-#define FAILS(change, status, text) \
-    a = good;                       \
-    change;                         \
+#define FAILS(change, status, text)                                                                \
+    a = good;                                                                                      \
+    change;                                                                                        \
     op_test_fails(dev, QRN_OP_attention, &a, status, text)
     FAILS(a.k = (struct qrn_tensor){0}, QRN_ERR_ARGUMENT, "attention: k is missing");
     FAILS(a.q.dtype = QRN_F16, QRN_ERR_DTYPE, "q is f16, wants f32");
@@ -448,16 +388,19 @@ static void test_errors(void **state)
     FAILS(a.q.shape[1] = 3, QRN_ERR_SHAPE, "3 heads and 2 kv heads, wants a multiple");
     FAILS(a.out.shape[2] = 7, QRN_ERR_SHAPE, "out.shape[2] is 7, wants 8");
     FAILS(a.mask.shape[1] = 69, QRN_ERR_SHAPE, "mask.shape[1] is 69, wants 70");
-    FAILS((a.mask.n_dims = 1, a.mask.stride[0] = 1), QRN_ERR_SHAPE, "mask has 1 dimensions, wants 2 to 3");
+    FAILS((a.mask.n_dims = 1, a.mask.stride[0] = 1), QRN_ERR_SHAPE,
+          "mask has 1 dimensions, wants 2 to 3");
     FAILS(a.scale = INFINITY, QRN_ERR_ARGUMENT, "scale is inf, wants a finite number");
     FAILS(a.softcap = -2, QRN_ERR_ARGUMENT, "softcap is -2, wants 0 or more");
     FAILS(a.window = -1, QRN_ERR_ARGUMENT, "window is -1, wants 0 or more");
-    FAILS(a.q_offset = INT64_MAX, QRN_ERR_ARGUMENT, "q_offset is 9223372036854775807, wants -2^40 to 2^40");
+    FAILS(a.q_offset = INT64_MAX, QRN_ERR_ARGUMENT,
+          "q_offset is 9223372036854775807, wants -2^40 to 2^40");
     FAILS(a.out = a.q, QRN_ERR_ARGUMENT, "out overlaps q");
     good.classes = qrn_tensor_2d(QRN_U8, classes, 1, 2);
     good.tile_q = 32;
     good.tile_k = 64;
-    FAILS(a.tile_q = 8, QRN_ERR_ARGUMENT, "classes are of tiles [8, 64], the kernel wants [32, 64]");
+    FAILS(a.tile_q = 8, QRN_ERR_ARGUMENT,
+          "classes are of tiles [8, 64], the kernel wants [32, 64]");
     FAILS(a.classes.shape[1] = 1, QRN_ERR_SHAPE, "classes.shape[1] is 1, wants 2");
     FAILS(a.classes.dtype = QRN_I8, QRN_ERR_DTYPE, "classes is i8, wants u8");
     FAILS((a.mask.n_dims = 3, a.mask.shape[2] = 70, a.mask.shape[1] = 5, a.mask.shape[0] = 4,
@@ -481,10 +424,10 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),    cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_reference),        cmocka_unit_test(test_classes),
         cmocka_unit_test(test_classes_are_used), cmocka_unit_test(test_rows_alone),
-        cmocka_unit_test(test_garbage),      cmocka_unit_test(test_same_as_paged),
-        cmocka_unit_test(test_entries),      cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_garbage),          cmocka_unit_test(test_same_as_paged),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,8 @@ static void fill_mask(struct rng *r, const struct qrn_tensor *mask, int64_t tile
         for (int64_t j = 0; j < mask->shape[1]; j++) {
             const int64_t kind = (i / tile_q * 7 + j / tile_k * 3) % 5;
             double x = 0.0;
-            if (kind == 1) x = rng_below(r, 2) ? -INFINITY : mask->dtype == QRN_F16 ? -INFINITY : -2e30;
+            if (kind == 1)
+                x = rng_below(r, 2) ? -INFINITY : mask->dtype == QRN_F16 ? -INFINITY : -2e30;
             if (kind == 2) x = rng_below(r, 9) ? 0.0 : -INFINITY;
             if (kind == 3) x = rng_below(r, 99) ? 0.0 : -65504.0;
             qrn_ref_set(mask, i, j, 0, 0, x);
@@ -49,16 +50,22 @@ static void test_reference(void **state)
         const int64_t shape[] = {cases[i].n_tokens, cases[i].n_kv};
         const int64_t tiles[] = {(shape[0] + tq - 1) / tq, (shape[1] + tk - 1) / tk};
         struct qrn_attention_classify_tiles_args a = {
-            .classes = mem_tensor(&m, QRN_U8, 2, tiles), .n_tokens = shape[0], .n_kv = shape[1],
-            .causal = cases[i].causal, .q_offset = cases[i].q_offset, .window = cases[i].window,
-            .tile_q = tq, .tile_k = tk,
+            .classes = mem_tensor(&m, QRN_U8, 2, tiles),
+            .n_tokens = shape[0],
+            .n_kv = shape[1],
+            .causal = cases[i].causal,
+            .q_offset = cases[i].q_offset,
+            .window = cases[i].window,
+            .tile_q = tq,
+            .tile_k = tk,
         };
         if (cases[i].mask != QRN_DTYPE_COUNT) {
             a.mask = mem_tensor(&m, cases[i].mask, 2, shape);
             fill_mask(&r, &a.mask, tq, tk);
         }
         for (size_t j = 0; j < d.n; j++)
-            op_test_against_reference(d.dev[j], QRN_OP_attention_classify_tiles, &a, 0.0, cases[i].why);
+            op_test_against_reference(d.dev[j], QRN_OP_attention_classify_tiles, &a, 0.0,
+                                      cases[i].why);
         op_test_same_bits(QRN_OP_attention_classify_tiles, &a, cases[i].why);
         mem_free_all(&m);
     }
@@ -77,8 +84,12 @@ static void test_by_hand(void **state)
     for (int i = 2; i < 4; i++)
         for (int j = 0; j < 3; j++) mask[i][j] = j ? -1e30f : -INFINITY;
     struct qrn_attention_classify_tiles_args a = {
-        .mask = qrn_tensor_2d(QRN_F32, mask, 4, 8), .classes = qrn_tensor_2d(QRN_U8, classes, 2, 3),
-        .n_tokens = 4, .n_kv = 8, .tile_q = 2, .tile_k = 3,
+        .mask = qrn_tensor_2d(QRN_F32, mask, 4, 8),
+        .classes = qrn_tensor_2d(QRN_U8, classes, 2, 3),
+        .n_tokens = 4,
+        .n_kv = 8,
+        .tile_q = 2,
+        .tile_k = 3,
     };
     assert_int_equal(qrn_attention_classify_tiles(dev, &a, NULL), QRN_OK);
     assert_memory_equal(classes, ((const uint8_t[]){1, 2, 1, 0, 2, 1}), 6);
@@ -98,12 +109,15 @@ static void test_errors(void **state)
     const struct qrn_attention_classify_tiles_args good = {
         .mask = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){40, 70}),
         .classes = mem_tensor(&m, QRN_U8, 2, (const int64_t[]){2, 2}),
-        .n_tokens = 40, .n_kv = 70, .tile_q = 32, .tile_k = 64,
+        .n_tokens = 40,
+        .n_kv = 70,
+        .tile_q = 32,
+        .tile_k = 64,
     };
     struct qrn_attention_classify_tiles_args a;
-#define FAILS(change, status, text) \
-    a = good;                       \
-    change;                         \
+#define FAILS(change, status, text)                                                                \
+    a = good;                                                                                      \
+    change;                                                                                        \
     op_test_fails(dev, QRN_OP_attention_classify_tiles, &a, status, text)
     FAILS(a.classes = (struct qrn_tensor){0}, QRN_ERR_ARGUMENT, "classes is missing");
     FAILS(a.classes.dtype = QRN_I8, QRN_ERR_DTYPE, "classes is i8, wants u8");
@@ -121,7 +135,8 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_by_hand), cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference),
+                                       cmocka_unit_test(test_by_hand),
+                                       cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,9 @@ static void test_reference(void **state)
         const struct qrn_attention_mask_args a = {
             .out = mem_tensor(&m, i % 2 ? QRN_BF16 : QRN_F32, 2,
                               (const int64_t[]){cases[c].n_tokens, cases[c].n_kv}),
-            .causal = cases[c].causal, .q_offset = cases[c].q_offset, .window = cases[c].window,
+            .causal = cases[c].causal,
+            .q_offset = cases[c].q_offset,
+            .window = cases[c].window,
         };
         for (size_t j = 0; j < d.n; j++)
             op_test_against_reference(d.dev[j], QRN_OP_attention_mask, &a, 0.0, cases[c].why);
@@ -67,7 +69,8 @@ static void test_errors(void **state)
         .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){3, 4}), .causal = true};
     struct qrn_attention_mask_args a = good;
     a.out = (struct qrn_tensor){0};
-    op_test_fails(dev, QRN_OP_attention_mask, &a, QRN_ERR_ARGUMENT, "attention_mask: out is missing");
+    op_test_fails(dev, QRN_OP_attention_mask, &a, QRN_ERR_ARGUMENT,
+                  "attention_mask: out is missing");
     a = good;
     a.out.dtype = QRN_F16;
     op_test_fails(dev, QRN_OP_attention_mask, &a, QRN_ERR_DTYPE, "out is f16, wants f32 or bf16");
@@ -76,7 +79,8 @@ static void test_errors(void **state)
     op_test_fails(dev, QRN_OP_attention_mask, &a, QRN_ERR_SHAPE, "out has 1 dimensions, wants 2");
     a = good;
     a.window = -2;
-    op_test_fails(dev, QRN_OP_attention_mask, &a, QRN_ERR_ARGUMENT, "window is -2, wants 0 or more");
+    op_test_fails(dev, QRN_OP_attention_mask, &a, QRN_ERR_ARGUMENT,
+                  "window is -2, wants 0 or more");
     a = good;
     a.q_offset = INT64_MIN;
     op_test_fails(dev, QRN_OP_attention_mask, &a, QRN_ERR_ARGUMENT, "wants -2^40 to 2^40");
@@ -86,7 +90,7 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_bits), cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference),
+                                       cmocka_unit_test(test_bits), cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,9 @@ static struct qrn_kv_append_args make(struct mem *m, struct rng *r, size_t i)
     const int64_t cache_v[] = {cases[i].n_heads, cases[i].capacity, cases[i].v_dim};
     const int64_t one = 1;
     struct qrn_kv_append_args a = {
-        .k = mem_filled(m, r, 1e3, 3, k), .v = mem_filled(m, r, 1e-6, 3, v), .ring = cases[i].ring,
+        .k = mem_filled(m, r, 1e3, 3, k),
+        .v = mem_filled(m, r, 1e-6, 3, v),
+        .ring = cases[i].ring,
         .position = mem_tensor(m, QRN_I32, 1, &one),
         .cache_k = mem_tensor(m, cases[i].k_type, 3, cache_k),
         .cache_v = mem_tensor(m, cases[i].v_type, 3, cache_v),
@@ -57,7 +59,8 @@ static void test_reference(void **state)
         op_test_same_bits(QRN_OP_kv_append, &a, cases[i].why);
         for (size_t j = 0; j < d.n; j++) {
             const struct qrn_kernel *kernel;
-            for (size_t c = 0; (kernel = qrn_kernel_at(d.dev[j], QRN_OP_kv_append, c)) != NULL; c++) {
+            for (size_t c = 0; (kernel = qrn_kernel_at(d.dev[j], QRN_OP_kv_append, c)) != NULL;
+                 c++) {
                 struct qrn_error err = {0};
                 memset(a.cache_k.data, 0x11, a.cache_k.n_bytes);
                 memset(a.cache_v.data, 0x11, a.cache_v.n_bytes);
@@ -80,9 +83,9 @@ static void test_errors(void **state)
     assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
     const struct qrn_kv_append_args good = make(&m, &r, 1);
     struct qrn_kv_append_args a;
-#define FAILS(change, status, text) \
-    a = good;                       \
-    change;                         \
+#define FAILS(change, status, text)                                                                \
+    a = good;                                                                                      \
+    change;                                                                                        \
     op_test_fails(dev, QRN_OP_kv_append, &a, status, text)
     FAILS(a.v = (struct qrn_tensor){0}, QRN_ERR_ARGUMENT, "kv_append: v is missing");
     FAILS(a.k.dtype = QRN_F16, QRN_ERR_DTYPE, "k is f16, wants f32");
@@ -91,7 +94,8 @@ static void test_errors(void **state)
     FAILS(a.cache_k.shape[0] = 1, QRN_ERR_SHAPE, "cache_k.shape[0] is 1, wants 2");
     FAILS(a.cache_v.shape[1] = 39, QRN_ERR_SHAPE, "cache_v.shape[1] is 39, wants 40");
     FAILS(a.cache_v.shape[2] = 63, QRN_ERR_SHAPE, "cache_v.shape[2] is 63, wants 64");
-    FAILS(a.cache_k.shape[1] = a.cache_v.shape[1] = 0, QRN_ERR_SHAPE, "cache_k.shape[1] is 0, wants 1 or more");
+    FAILS(a.cache_k.shape[1] = a.cache_v.shape[1] = 0, QRN_ERR_SHAPE,
+          "cache_k.shape[1] is 0, wants 1 or more");
     FAILS(a.position.dtype = QRN_U32, QRN_ERR_DTYPE, "position is u32, wants i32");
     FAILS(*(int32_t *)a.position.data = 36, QRN_ERR_LIMIT,
           "5 tokens from position 36 on do not fit in a cache of 40");
@@ -104,6 +108,7 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference),
+                                       cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

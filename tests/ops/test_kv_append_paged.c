@@ -10,9 +10,10 @@ enum { N_SEQS = 3 };
 static void put_corner_cases(struct qrn_tensor t, struct rng *r)
 {
     static const float hard[] = {
-        0.0f,     -0.0f,   65504.0f, 65519.0f,  65520.0f,  -1e9f,      INFINITY,    -INFINITY,
-        0x1p-14f, 0x1p-15f, 0x1p-24f, 0x1p-25f, -0x1.8p-25f, 0x1.004p-15f, 0x1.ffcp-15f, 1e-30f,
-        -3e-8f,   1.00048828125f, 1.0009765625f, 1.00146484375f, -1e-41f, 6.1e-5f, 0x1.ffep-15f, 5.97e-8f,
+        0.0f,          -0.0f,          65504.0f,     65519.0f, 65520.0f,     -1e9f,
+        INFINITY,      -INFINITY,      0x1p-14f,     0x1p-15f, 0x1p-24f,     0x1p-25f,
+        -0x1.8p-25f,   0x1.004p-15f,   0x1.ffcp-15f, 1e-30f,   -3e-8f,       1.00048828125f,
+        1.0009765625f, 1.00146484375f, -1e-41f,      6.1e-5f,  0x1.ffep-15f, 5.97e-8f,
     };
     for (size_t i = 0; i < sizeof hard / sizeof *hard; i++)
         ((float *)t.data)[rng_below(r, qrn_tensor_n_elements(&t))] = hard[i];
@@ -41,15 +42,18 @@ static void check_kernels(enum qrn_dtype type, int64_t n_heads, int64_t head_dim
     const struct qrn_tensor v_all = mem_filled(&m, &r, 2.0, 3, wide);
     put_corner_cases(k_all, &r);
     put_corner_cases(v_all, &r);
-    const struct qrn_tensor k = qrn_tensor_slice(qrn_tensor_slice(k_all, 1, 1, n_heads), 2, 3, head_dim);
-    const struct qrn_tensor v = qrn_tensor_slice(qrn_tensor_slice(v_all, 1, 0, n_heads), 2, 1, head_dim);
+    const struct qrn_tensor k =
+        qrn_tensor_slice(qrn_tensor_slice(k_all, 1, 1, n_heads), 2, 3, head_dim);
+    const struct qrn_tensor v =
+        qrn_tensor_slice(qrn_tensor_slice(v_all, 1, 0, n_heads), 2, 1, head_dim);
     const struct qrn_kv_append_paged_args a = cache_append(&c, k, v);
     const size_t n_bytes = cache_page_bytes(&c) * MAX_PAGES * N_SEQS;
     qrn_op(QRN_OP_kv_append_paged)->reference(&a);
     const void *want = pages_copy(&m, &c);
     for (size_t j = 0; j < d.n; j++) {
         const struct qrn_kernel *kernel;
-        for (size_t i = 0; (kernel = qrn_kernel_at(d.dev[j], QRN_OP_kv_append_paged, i)) != NULL; i++) {
+        for (size_t i = 0; (kernel = qrn_kernel_at(d.dev[j], QRN_OP_kv_append_paged, i)) != NULL;
+             i++) {
             struct qrn_error err = {0};
             cache_clear(&c);
             if (qrn_kernel_run(d.dev[j], kernel, &a, &err) != QRN_OK) fail_msg("%s", err.text);
@@ -100,23 +104,27 @@ static void test_errors(void **state)
     op_test_fails(dev, op, &a, QRN_ERR_DTYPE, "wants f32 (0) or f16 (1)");
     a = good;
     a.page_offset = -64;
-    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "page_offset is -64, wants a multiple of 64, 0 or more");
+    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT,
+                  "page_offset is -64, wants a multiple of 64, 0 or more");
     a = good;
     c.position[0] = 64 * MAX_PAGES - 2;
-    op_test_fails(dev, op, &a, QRN_ERR_LIMIT, "sequence 0 ends at position 2561, its 40 pages hold 2560");
+    op_test_fails(dev, op, &a, QRN_ERR_LIMIT,
+                  "sequence 0 ends at position 2561, its 40 pages hold 2560");
     c.position[0] = -3;
     op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "position[0] is -3, wants 0 or more");
     c.position[0] = 70;
     c.table[0][0] = 0; /* a page that is not written to */
     call(dev, op, &a);
     c.table[0][1] = 0;
-    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "pages[0][1] is 0, wants an address, a multiple of 64");
+    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT,
+                  "pages[0][1] is 0, wants an address, a multiple of 64");
     qrn_device_close(dev);
     mem_free_all(&m);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference),
+                                       cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,8 +14,10 @@ static const struct {
 } cases[] = {
     {1, 1, 2, 0, 0, QRN_ROPE_NEOX, false, false, "smallest, position 0"},
     {5, 8, 256, 64, 100, QRN_ROPE_NEOX, false, false, "partial, as Qwen3.5"},
-    {1, 3, 256, 64, 262143, QRN_ROPE_NEOX, false, false, "the last position of the longest context"},
-    {2, 2, 128, 0, 16777215, QRN_ROPE_NORMAL, false, false, "neighbours, the last positions of all"},
+    {1, 3, 256, 64, 262143, QRN_ROPE_NEOX, false, false,
+     "the last position of the longest context"},
+    {2, 2, 128, 0, 16777215, QRN_ROPE_NORMAL, false, false,
+     "neighbours, the last positions of all"},
     {3, 2, 20, 6, 7, QRN_ROPE_NORMAL, true, false, "odd sizes, factors"},
     {4, 2, 128, 0, 5000, QRN_ROPE_NEOX, false, true, "YaRN"},
     {4, 2, 64, 32, 5000, QRN_ROPE_NEOX, true, true, "YaRN with factors"},
@@ -26,8 +28,11 @@ static struct qrn_rope_args make(struct mem *m, struct rng *r, size_t i)
 {
     const int64_t shape[] = {cases[i].n_tokens, cases[i].n_heads, cases[i].head_dim};
     struct qrn_rope_args a = {
-        .x = mem_filled(m, r, 1.0, 3, shape), .out = mem_tensor(m, QRN_F32, 3, shape),
-        .positions = mem_tensor(m, QRN_I32, 1, shape), .n_rot = cases[i].n_rot, .theta = 1e7,
+        .x = mem_filled(m, r, 1.0, 3, shape),
+        .out = mem_tensor(m, QRN_F32, 3, shape),
+        .positions = mem_tensor(m, QRN_I32, 1, shape),
+        .n_rot = cases[i].n_rot,
+        .theta = 1e7,
         .mode = cases[i].mode,
     };
     for (int64_t t = 0; t < shape[0]; t++)
@@ -70,8 +75,10 @@ static void test_known_angles(void **state)
     int32_t position = 1;
     for (int i = 0; i < 64; i++) x[i] = i < 32 ? 1.0f : 0.0f;
     struct qrn_rope_args a = {
-        .x = qrn_tensor_3d(QRN_F32, x, 1, 1, 64), .out = qrn_tensor_3d(QRN_F32, out, 1, 1, 64),
-        .positions = qrn_tensor_1d(QRN_I32, &position, 1), .theta = 10000.0,
+        .x = qrn_tensor_3d(QRN_F32, x, 1, 1, 64),
+        .out = qrn_tensor_3d(QRN_F32, out, 1, 1, 64),
+        .positions = qrn_tensor_1d(QRN_I32, &position, 1),
+        .theta = 10000.0,
     };
     assert_int_equal(qrn_rope(dev, &a, NULL), QRN_OK);
     assert_true(fabsf(out[0] - 0.5403023f) < 1e-6f && fabsf(out[32] - 0.8414710f) < 1e-6f);
@@ -82,7 +89,7 @@ static void test_known_angles(void **state)
      * 0.1 ln 4 + 1 */
     const float magnitude = 1.1386294f;
     assert_true(fabsf(hypotf(out[5], out[37]) - magnitude) < 1e-6f);
-    assert_true(fabsf(atan2f(out[32 + 5], out[5]) - 0.2371374f) < 1e-6f);         /* fast: as before */
+    assert_true(fabsf(atan2f(out[32 + 5], out[5]) - 0.2371374f) < 1e-6f); /* fast: as before */
     assert_true(fabsf(atan2f(out[32 + 30], out[30]) - 0.0001778279f / 4) < 1e-9f); /* slow: / 4 */
     const float middle = 0.01f / 4 * (8.0f / 13) + 0.01f * (5.0f / 13);
     assert_true(fabsf(atan2f(out[32 + 16], out[16]) - middle) < 1e-8f);
@@ -121,9 +128,9 @@ static void test_errors(void **state)
     assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
     const struct qrn_rope_args good = make(&m, &r, 4);
     struct qrn_rope_args a;
-#define FAILS(change, status, text) \
-    a = good;                       \
-    change;                         \
+#define FAILS(change, status, text)                                                                \
+    a = good;                                                                                      \
+    change;                                                                                        \
     op_test_fails(dev, QRN_OP_rope, &a, status, text)
     FAILS(a.positions = (struct qrn_tensor){0}, QRN_ERR_ARGUMENT, "rope: positions is missing");
     FAILS((a.x.n_dims = 2, a.x.stride[1] = 1), QRN_ERR_SHAPE, "x has 2 dimensions, wants 3");
@@ -143,7 +150,8 @@ static void test_errors(void **state)
           "beta_fast, beta_slow, attention_factor are -1, 0, 0, want 0 or more");
     FAILS(((int32_t *)a.positions.data)[1] = -4, QRN_ERR_ARGUMENT,
           "positions[1] is -4, wants 0 to 16777216");
-    FAILS(((int32_t *)a.positions.data)[1] = 16777217, QRN_ERR_ARGUMENT, "positions[1] is 16777217");
+    FAILS(((int32_t *)a.positions.data)[1] = 16777217, QRN_ERR_ARGUMENT,
+          "positions[1] is 16777217");
     FAILS(a.out.data = (float *)a.x.data + 1, QRN_ERR_ARGUMENT, "out overlaps x");
 #undef FAILS
     qrn_device_close(dev);

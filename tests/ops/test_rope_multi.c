@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * rope_multi: all modes against the reference, equal axes against rope, PyTorch's entries, errors. */
+ * rope_multi: all modes against the reference, equal axes against rope, PyTorch's entries, errors.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -30,8 +31,11 @@ static struct qrn_rope_multi_args make(struct mem *m, struct rng *r, size_t i)
     const int64_t shape[] = {cases[i].n_tokens, cases[i].n_heads, cases[i].head_dim};
     const int64_t axes[] = {cases[i].n_axes, cases[i].n_tokens};
     struct qrn_rope_multi_args a = {
-        .x = mem_filled(m, r, 1.0, 3, shape), .out = mem_tensor(m, QRN_F32, 3, shape),
-        .positions = mem_tensor(m, QRN_I32, 2, axes), .n_rot = cases[i].n_rot, .theta = 1e7,
+        .x = mem_filled(m, r, 1.0, 3, shape),
+        .out = mem_tensor(m, QRN_F32, 3, shape),
+        .positions = mem_tensor(m, QRN_I32, 2, axes),
+        .n_rot = cases[i].n_rot,
+        .theta = 1e7,
         .mode = cases[i].mode,
     };
     memcpy(a.sections, cases[i].sections, sizeof a.sections);
@@ -74,8 +78,12 @@ static void test_equal_axes(void **state)
         for (int64_t axis = 1; axis < cases[i].n_axes; axis++)
             memcpy((int32_t *)a.positions.data + axis * n, a.positions.data, (size_t)n * 4);
         const struct qrn_rope_args plain = {
-            .x = a.x, .out = mem_tensor(&m, QRN_F32, 3, a.out.shape), .n_rot = a.n_rot, .theta = a.theta,
-            .positions = qrn_tensor_1d(QRN_I32, a.positions.data, n), .mode = QRN_ROPE_NEOX,
+            .x = a.x,
+            .out = mem_tensor(&m, QRN_F32, 3, a.out.shape),
+            .n_rot = a.n_rot,
+            .theta = a.theta,
+            .positions = qrn_tensor_1d(QRN_I32, a.positions.data, n),
+            .mode = QRN_ROPE_NEOX,
         };
         for (size_t j = 0; j < d.n; j++) {
             assert_int_equal(qrn_rope_multi(d.dev[j], &a, NULL), QRN_OK);
@@ -110,15 +118,18 @@ static void test_axes(void **state)
         for (int axis = 0; axis < 4; axis++) {
             for (int i = 0; i < 4; i++) positions[i] = i == axis;
             struct qrn_rope_multi_args a = {
-                .x = qrn_tensor_3d(QRN_F32, x, 1, 1, 16), .out = qrn_tensor_3d(QRN_F32, out, 1, 1, 16),
-                .positions = qrn_tensor_2d(QRN_I32, positions, 4, 1), .theta = 100.0,
+                .x = qrn_tensor_3d(QRN_F32, x, 1, 1, 16),
+                .out = qrn_tensor_3d(QRN_F32, out, 1, 1, 16),
+                .positions = qrn_tensor_2d(QRN_I32, positions, 4, 1),
+                .theta = 100.0,
                 .mode = expected[c].mode,
             };
             memcpy(a.sections, expected[c].sections, sizeof a.sections);
             assert_int_equal(qrn_rope_multi(dev, &a, NULL), QRN_OK);
             for (int p = 0; p < 8; p++) {
                 const bool image = expected[c].mode == QRN_ROPE_VISION;
-                const double f = image ? pow(100.0, -2.0 * (p % 4) / 8.0) : pow(100.0, -2.0 * p / 16.0);
+                const double f =
+                    image ? pow(100.0, -2.0 * (p % 4) / 8.0) : pow(100.0, -2.0 * p / 16.0);
                 const double want = expected[c].axis[p] == axis ? f : 0.0;
                 assert_true(fabs(atan2((double)out[p + 8], (double)out[p]) - want) < 1e-6);
             }
@@ -127,14 +138,18 @@ static void test_axes(void **state)
 }
 
 /* The plain way: everything in float32. */
-static void plain_rope(const float *x, float *out, const int32_t *positions, const int32_t *sections,
-                       int64_t n_tokens, int64_t n_rot, int64_t d, int64_t t)
+static void plain_rope(const float *x, float *out, const int32_t *positions,
+                       const int32_t *sections, int64_t n_tokens, int64_t n_rot, int64_t d,
+                       int64_t t)
 {
     memcpy(out, x, (size_t)d * sizeof *x);
     for (int64_t p = 0; p < n_rot / 2; p++) {
-        const int axis = p % 3 == 1 && p < 3 * sections[1] ? 1 : p % 3 == 2 && p < 3 * sections[2] ? 2 : 0;
+        const int axis = p % 3 == 1 && p < 3 * sections[1]   ? 1
+                         : p % 3 == 2 && p < 3 * sections[2] ? 2
+                                                             : 0;
         const float f = 1.0f / powf(1e7f, (float)(2 * p) / (float)n_rot);
-        const float angle = (float)positions[axis * n_tokens + t] * f, c = cosf(angle), s = sinf(angle);
+        const float angle = (float)positions[axis * n_tokens + t] * f, c = cosf(angle),
+                    s = sinf(angle);
         out[p] = x[p] * c - x[p + n_rot / 2] * s;
         out[p + n_rot / 2] = x[p + n_rot / 2] * c + x[p] * s;
     }
@@ -147,7 +162,8 @@ static double worst_error(const float *got, const float *want, int64_t n)
     return worst;
 }
 
-static void *entry(struct mem *m, const struct tensor_file *f, int i, const char *name, size_t *n_bytes)
+static void *entry(struct mem *m, const struct tensor_file *f, int i, const char *name,
+                   size_t *n_bytes)
 {
     char full[64];
     snprintf(full, sizeof full, "rope_multi.%d.%s", i, name);
@@ -178,24 +194,28 @@ static void test_entries(void **state)
         struct qrn_rope_multi_args a = {
             .x = qrn_tensor_3d(QRN_F32, x, n_tokens, 2, width),
             .out = qrn_tensor_3d(QRN_F32, out, n_tokens, 2, width),
-            .positions = qrn_tensor_2d(QRN_I32, positions, 3, n_tokens), .n_rot = width / 4,
-            .theta = 1e7, .mode = QRN_ROPE_IMROPE, .sections = {sections[0], sections[1], sections[2], 0},
+            .positions = qrn_tensor_2d(QRN_I32, positions, 3, n_tokens),
+            .n_rot = width / 4,
+            .theta = 1e7,
+            .mode = QRN_ROPE_IMROPE,
+            .sections = {sections[0], sections[1], sections[2], 0},
         };
         a.x.stride[0] = a.out.stride[0] = width;
         a.x.stride[1] = a.out.stride[1] = n_tokens * width;
         for (int64_t r = 0; r < 2 * n_tokens; r++)
-            plain_rope(x + r * width, plain + r * width, positions, sections, n_tokens, a.n_rot, width,
-                       r % n_tokens);
+            plain_rope(x + r * width, plain + r * width, positions, sections, n_tokens, a.n_rot,
+                       width, r % n_tokens);
         const double plain_error = worst_error(plain, want, n);
         for (size_t j = 0; j < d.n; j++) {
             const struct qrn_kernel *kernel;
-            for (size_t c = 0; (kernel = qrn_kernel_at(d.dev[j], QRN_OP_rope_multi, c)) != NULL; c++) {
+            for (size_t c = 0; (kernel = qrn_kernel_at(d.dev[j], QRN_OP_rope_multi, c)) != NULL;
+                 c++) {
                 struct qrn_error err = {0};
                 if (qrn_kernel_run(d.dev[j], kernel, &a, &err) != QRN_OK) fail_msg("%s", err.text);
                 const double error = worst_error(out, want, n);
                 if (j == 0)
-                    print_message("rope_multi.%d %-24s error %.3g, plain f32 %.3g\n", i, kernel->name,
-                                  error, plain_error);
+                    print_message("rope_multi.%d %-24s error %.3g, plain f32 %.3g\n", i,
+                                  kernel->name, error, plain_error);
                 assert_true(error <= 4 * plain_error);
             }
         }
@@ -214,11 +234,12 @@ static void test_errors(void **state)
     assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
     const struct qrn_rope_multi_args good = make(&m, &r, 1);
     struct qrn_rope_multi_args a;
-#define FAILS(change, status, text) \
-    a = good;                       \
-    change;                         \
+#define FAILS(change, status, text)                                                                \
+    a = good;                                                                                      \
+    change;                                                                                        \
     op_test_fails(dev, QRN_OP_rope_multi, &a, status, text)
-    FAILS(a.positions = (struct qrn_tensor){0}, QRN_ERR_ARGUMENT, "rope_multi: positions is missing");
+    FAILS(a.positions = (struct qrn_tensor){0}, QRN_ERR_ARGUMENT,
+          "rope_multi: positions is missing");
     FAILS(a.x.dtype = QRN_BF16, QRN_ERR_DTYPE, "x is bf16, wants f32");
     FAILS(a.out.shape[0] = 6, QRN_ERR_SHAPE, "out.shape[0] is 6, wants 7 (that of x)");
     FAILS(a.positions.shape[1] = 6, QRN_ERR_SHAPE, "positions.shape[1] is 6, wants 7");
@@ -229,11 +250,13 @@ static void test_errors(void **state)
     FAILS(a.mode = (enum qrn_rope_multi_mode)8, QRN_ERR_ARGUMENT, "mode is 8, wants 0 to 2");
     FAILS(a.sections[1] = -1, QRN_ERR_ARGUMENT, "sections[1] is -1, wants 0 or more");
     FAILS(memset(a.sections, 0, sizeof a.sections), QRN_ERR_ARGUMENT, "sections sum up to 0");
-    FAILS(a.sections[3] = 4, QRN_ERR_ARGUMENT, "sections[3] is 4 where positions has 3 axes, wants 0");
+    FAILS(a.sections[3] = 4, QRN_ERR_ARGUMENT,
+          "sections[3] is 4 where positions has 3 axes, wants 0");
     FAILS(a.mode = QRN_ROPE_VISION, QRN_ERR_ARGUMENT, "n_rot is 64 for an image, wants all 256");
     FAILS((a.mode = QRN_ROPE_VISION, a.n_rot = 0), QRN_ERR_ARGUMENT,
           "sections[0] + sections[1] is 22, wants half of the 256 dimensions");
-    FAILS(((int32_t *)a.positions.data)[9] = -2, QRN_ERR_ARGUMENT, "positions[1][2] is -2, wants 0 to 16777216");
+    FAILS(((int32_t *)a.positions.data)[9] = -2, QRN_ERR_ARGUMENT,
+          "positions[1][2] is -2, wants 0 to 16777216");
 #undef FAILS
     qrn_device_close(dev);
     mem_free_all(&m);
@@ -242,8 +265,9 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_equal_axes), cmocka_unit_test(test_axes),
-        cmocka_unit_test(test_entries),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_equal_axes),
+        cmocka_unit_test(test_axes),      cmocka_unit_test(test_entries),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,8 @@ static struct qrn_softmax_args make(struct mem *m, struct rng *r, size_t i)
 {
     const int64_t shape[] = {cases[i].n0, cases[i].n1, cases[i].n2, cases[i].n};
     struct qrn_softmax_args a = {.x = mem_filled(m, r, cases[i].spread, 4, shape),
-                                 .out = mem_tensor(m, QRN_F32, 4, shape), .scale = cases[i].scale};
+                                 .out = mem_tensor(m, QRN_F32, 4, shape),
+                                 .scale = cases[i].scale};
     if (cases[i].mask_dims == 0) return a;
     a.mask = mem_tensor(m, cases[i].mask_type, cases[i].mask_dims, shape + 4 - cases[i].mask_dims);
     for (int64_t e = 0; e < qrn_tensor_n_elements(&a.mask); e++) {
@@ -47,7 +48,8 @@ static void test_reference(void **state)
         struct mem m = {0};
         struct rng r = {i};
         struct qrn_softmax_args a = make(&m, &r, i);
-        for (size_t j = 0; j < d.n; j++) /* half a unit of a score of spread x 4 moves exp as much */
+        for (size_t j = 0; j < d.n;
+             j++) /* half a unit of a score of spread x 4 moves exp as much */
             op_test_against_reference(d.dev[j], QRN_OP_softmax, &a, 2e-6 * (1 + cases[i].spread),
                                       cases[i].why);
         op_test_same_bits(QRN_OP_softmax, &a, cases[i].why);
@@ -73,7 +75,8 @@ static void test_infinities(void **state)
             x[2][i] = -3e38f;
         }
         const struct qrn_softmax_args a = {.x = qrn_tensor_2d(QRN_F32, x, 3, 40),
-                                           .out = qrn_tensor_2d(QRN_F32, out, 3, 40), .scale = 1};
+                                           .out = qrn_tensor_2d(QRN_F32, out, 3, 40),
+                                           .scale = 1};
         assert_int_equal(qrn_softmax(d.dev[j], &a, NULL), QRN_OK);
         for (int i = 0; i < 40; i++) {
             assert_true(out[0][i] == 0.0f);
@@ -94,7 +97,8 @@ static void test_strided(void **state)
     const struct qrn_tensor x = mem_filled(&m, &r, 2.0, 2, (const int64_t[]){6, 50}),
                             out = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 50}),
                             mask = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 30});
-    const struct qrn_softmax_args a = {.x = qrn_tensor_slice(x, 1, 3, 21), .scale = 0.7f,
+    const struct qrn_softmax_args a = {.x = qrn_tensor_slice(x, 1, 3, 21),
+                                       .scale = 0.7f,
                                        .out = qrn_tensor_slice(out, 1, 29, 21),
                                        .mask = qrn_tensor_slice(mask, 1, 9, 21)};
     for (size_t j = 0; j < d.n; j++)
@@ -116,7 +120,8 @@ static void test_errors(void **state)
     op_test_fails(dev, QRN_OP_softmax, &a, QRN_ERR_ARGUMENT, "softmax: x is missing");
     a = good;
     a.out.shape[3] = 99;
-    op_test_fails(dev, QRN_OP_softmax, &a, QRN_ERR_SHAPE, "out.shape[3] is 99, wants 100 (that of x)");
+    op_test_fails(dev, QRN_OP_softmax, &a, QRN_ERR_SHAPE,
+                  "out.shape[3] is 99, wants 100 (that of x)");
     a = good;
     a.mask.shape[1] = 99;
     op_test_fails(dev, QRN_OP_softmax, &a, QRN_ERR_SHAPE,
@@ -136,7 +141,8 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_infinities),
-                                       cmocka_unit_test(test_strided), cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_infinities),
+        cmocka_unit_test(test_strided), cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

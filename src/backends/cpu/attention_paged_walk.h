@@ -2,9 +2,9 @@
  * The walk that the variants of attention_paged share.
  *
  * A unit is up to 32 rows (new tokens x heads of one group) of one sequence and kv head, with all
- * their blocks.  Units go to lanes as wholes, by cost; a unit too long for one lane is walked by all
- * lanes together, which compute partials of its blocks and then merge them, rows shared.  Both ways
- * give the same bits (attention_panel.h). */
+ * their blocks.  Units go to lanes as wholes, by cost; a unit too long for one lane is walked by
+ * all lanes together, which compute partials of its blocks and then merge them, rows shared.  Both
+ * ways give the same bits (attention_panel.h). */
 #ifndef QUERN_BACKENDS_CPU_ATTENTION_PAGED_WALK_H
 #define QUERN_BACKENDS_CPU_ATTENTION_PAGED_WALK_H
 
@@ -30,8 +30,8 @@ struct unit {
     int64_t first_block, end_block, cost;
 };
 
-static inline void row_range(const struct paged *w, const struct unit *u, int64_t row, int64_t *begin,
-                             int64_t *end)
+static inline void row_range(const struct paged *w, const struct unit *u, int64_t row,
+                             int64_t *begin, int64_t *end)
 {
     const int64_t p = kv_pages_i32(&w->a->position)[u->seq] + (u->first_row + row) / w->group;
     qrn_attention_range(p, true, w->a->window, p + 1, begin, end);
@@ -71,10 +71,15 @@ static inline void unit_block(const struct paged *w, const struct unit *u, int64
     const struct qrn_attention_paged_args *a = w->a;
     const int64_t first = block * ATTENTION_BLOCK, n = w->d * ATTENTION_BLOCK;
     struct attention_panel panel = {
-        .d_k = w->d, .d_v = w->d, .scale = a->scale, .softcap = a->softcap, .p = w->p,
+        .d_k = w->d,
+        .d_v = w->d,
+        .scale = a->scale,
+        .softcap = a->softcap,
+        .p = w->p,
         .k = kv_page_head(&w->pages, u->seq, block, u->kv_head, false),
         .v = kv_page_head(&w->pages, u->seq, block, u->kv_head, true),
-        .v_stride = w->d, .half = a->kv_type == QRN_F16,
+        .v_stride = w->d,
+        .half = a->kv_type == QRN_F16,
     };
     if (panel.half && (u->n_rows > PANEL_ROWS || !w->isa->reads_halves)) {
         w->isa->widen(panel.k, w->k, n);
@@ -101,7 +106,8 @@ static inline void unit_block(const struct paged *w, const struct unit *u, int64
     }
 }
 
-static inline void write_row(const struct paged *w, const struct unit *u, int64_t r, const float *state)
+static inline void write_row(const struct paged *w, const struct unit *u, int64_t r,
+                             const float *state)
 {
     const struct qrn_attention_paged_args *a = w->a;
     const int64_t row = u->first_row + r, head = u->kv_head * w->group + row % w->group;
@@ -162,8 +168,10 @@ static inline void paged_open(const struct qrn_cpu_lane *lane, const struct atte
     float *all = lane->scratch, *own = all + paged_lane_floats(a) * lane->i;
     w->a = a;
     w->isa = isa;
-    w->pages = (struct kv_pages){.pages = &a->pages, .n_kv_heads = a->n_kv_heads,
-                                 .head_dim = a->q.shape[2], .page_offset = a->page_offset,
+    w->pages = (struct kv_pages){.pages = &a->pages,
+                                 .n_kv_heads = a->n_kv_heads,
+                                 .head_dim = a->q.shape[2],
+                                 .page_offset = a->page_offset,
                                  .kv_type = a->kv_type};
     w->group = a->q.shape[1] / a->n_kv_heads;
     w->d = a->q.shape[2];

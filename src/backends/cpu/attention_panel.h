@@ -28,8 +28,8 @@ struct attention_panel {
     int64_t v_stride;
     bool half;
     float scale, softcap;
-    float *p;                /* room for [4][64] */
-    float *out[PANEL_ROWS];  /* m, l, and from PARTIAL_HEAD on o, padded to 16 */
+    float *p;               /* room for [4][64] */
+    float *out[PANEL_ROWS]; /* m, l, and from PARTIAL_HEAD on o, padded to 16 */
 };
 
 struct attention_isa {

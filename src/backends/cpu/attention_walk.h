@@ -37,7 +37,8 @@ static inline struct plain_unit plain_unit_at(const struct plain *w, int64_t i)
     const int64_t heads_left = w->group - part * w->part_heads;
     u.n_heads = heads_left < w->part_heads ? heads_left : w->part_heads;
     u.token = u.tile * ATTENTION_TILE_Q;
-    u.n_tokens = w->n_tokens - u.token < ATTENTION_TILE_Q ? w->n_tokens - u.token : ATTENTION_TILE_Q;
+    u.n_tokens =
+        w->n_tokens - u.token < ATTENTION_TILE_Q ? w->n_tokens - u.token : ATTENTION_TILE_Q;
     const int64_t p = w->a->q_offset + u.token;
     qrn_attention_range(p, w->a->causal, w->a->window, w->n_kv, &begin, &unused);
     qrn_attention_range(p + u.n_tokens - 1, w->a->causal, w->a->window, w->n_kv, &unused, &end);
@@ -53,8 +54,8 @@ static inline int64_t plain_unit_cost(const struct plain_unit *u)
 }
 
 /* n elements of a f32, f16 or bf16 row as floats. */
-static inline void plain_widen(const struct plain *w, enum qrn_dtype type, const void *from, float *to,
-                               int64_t n)
+static inline void plain_widen(const struct plain *w, enum qrn_dtype type, const void *from,
+                               float *to, int64_t n)
 {
     if (type == QRN_F32)
         memcpy(to, from, (size_t)n * sizeof *to);
@@ -81,7 +82,8 @@ static inline void plain_pack_keys(const struct plain *w, const struct plain_uni
         const int64_t n_part = w->d_k - d < PART ? w->d_k - d : PART;
         float *to = w->keys + d * ATTENTION_BLOCK;
         for (int64_t j = 0; j < n; j++) {
-            plain_widen(w, w->k.dtype, plain_at(&w->k, u->batch, first + j, u->kv_head, d), part, n_part);
+            plain_widen(w, w->k.dtype, plain_at(&w->k, u->batch, first + j, u->kv_head, d), part,
+                        n_part);
             for (int64_t i = 0; i < n_part; i++) to[i * ATTENTION_BLOCK + j] = part[i];
         }
         for (int64_t i = 0; i < n_part && n < ATTENTION_BLOCK; i++)
@@ -108,8 +110,14 @@ static inline void plain_block(const struct plain *w, const struct plain_unit *u
     const int64_t first = block * ATTENTION_BLOCK, left = w->n_kv - first;
     const int64_t n = left < ATTENTION_BLOCK ? left : ATTENTION_BLOCK;
     struct attention_panel panel = {
-        .d_k = w->d_k, .d_v = w->d_v, .scale = a->scale, .softcap = a->softcap, .p = w->p,
-        .k = w->keys, .v = plain_at(&w->v, u->batch, first, u->kv_head, 0), .v_stride = w->v.stride[1],
+        .d_k = w->d_k,
+        .d_v = w->d_v,
+        .scale = a->scale,
+        .softcap = a->softcap,
+        .p = w->p,
+        .k = w->keys,
+        .v = plain_at(&w->v, u->batch, first, u->kv_head, 0),
+        .v_stride = w->v.stride[1],
     };
     plain_pack_keys(w, u, first, n);
     if (w->v.dtype != QRN_F32) {
@@ -123,7 +131,8 @@ static inline void plain_block(const struct plain *w, const struct plain_unit *u
         const int64_t rows_left = u->n_tokens * u->n_heads - r;
         panel.n_rows = rows_left < PANEL_ROWS ? rows_left : PANEL_ROWS;
         for (int64_t i = 0; i < panel.n_rows; i++) {
-            const int64_t token = u->token + (r + i) % u->n_tokens, head = u->head + (r + i) / u->n_tokens;
+            const int64_t token = u->token + (r + i) % u->n_tokens,
+                          head = u->head + (r + i) / u->n_tokens;
             int64_t begin, end;
             qrn_attention_range(a->q_offset + token, a->causal, a->window, w->n_kv, &begin, &end);
             panel.begin[i] = within_block(begin, first);
@@ -159,7 +168,8 @@ static inline void plain_unit_run(const struct plain *w, const struct plain_unit
 static inline int64_t plain_lane_floats(const struct qrn_attention_args *a)
 {
     const int64_t d_k = a->k.shape[a->k.n_dims - 1], d_v = a->v.shape[a->v.n_dims - 1];
-    const int64_t rows = 2 * PANEL_ROWS * ATTENTION_BLOCK + (PANEL_ROWS + PLAIN_ROWS) * partial_stride(d_v);
+    const int64_t rows =
+        2 * PANEL_ROWS * ATTENTION_BLOCK + (PANEL_ROWS + PLAIN_ROWS) * partial_stride(d_v);
     return rows + ATTENTION_BLOCK * (d_k + (a->v.dtype == QRN_F32 ? 0 : d_v));
 }
 
@@ -209,7 +219,8 @@ static inline void plain_open(const struct qrn_cpu_lane *lane, const struct atte
     w->values = w->keys + ATTENTION_BLOCK * w->d_k;
 }
 
-static inline void attention_walk(const struct qrn_cpu_lane *lane, const struct qrn_attention_args *a,
+static inline void attention_walk(const struct qrn_cpu_lane *lane,
+                                  const struct qrn_attention_args *a,
                                   const struct attention_isa *isa)
 {
     struct plain w;

@@ -24,7 +24,8 @@ static inline struct rope_table rope_table_of(const struct qrn_cpu_lane *lane, i
     return (struct rope_table){f, f + n_rot / 2, f + n_rot};
 }
 
-static inline void rope_turn(const struct rope_table *table, int64_t i, float position, float magnitude)
+static inline void rope_turn(const struct rope_table *table, int64_t i, float position,
+                             float magnitude)
 {
     const double angle = (double)(position * table->frequency[i]);
     table->cosine[i] = (float)cos(angle) * magnitude;

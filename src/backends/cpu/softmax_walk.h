@@ -24,8 +24,11 @@ static inline void softmax_walk(const struct qrn_cpu_lane *lane, const struct qr
     qrn_cpu_share(lane, qrn_n_rows(&a->x), 1, &begin, &end);
     for (int64_t r = begin; r < end; r++) {
         struct softmax_row one = {
-            .x = qrn_row_f32(&a->x, r), .out = qrn_row_f32(&a->out, r), .mask_type = a->mask.dtype,
-            .n = a->x.shape[a->x.n_dims - 1], .scale = a->scale,
+            .x = qrn_row_f32(&a->x, r),
+            .out = qrn_row_f32(&a->out, r),
+            .mask_type = a->mask.dtype,
+            .n = a->x.shape[a->x.n_dims - 1],
+            .scale = a->scale,
         };
         if (a->mask.n_dims)
             one.mask = (const char *)a->mask.data +

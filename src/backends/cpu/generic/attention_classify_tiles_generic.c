@@ -50,5 +50,7 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_attention_classify_tiles_generic = {
-    .op = QRN_OP_attention_classify_tiles, .name = "cpu.attention_classify_tiles.generic", .run = run,
+    .op = QRN_OP_attention_classify_tiles,
+    .name = "cpu.attention_classify_tiles.generic",
+    .run = run,
 };

@@ -9,6 +9,8 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_attention_generic = {
-    .op = QRN_OP_attention, .name = "cpu.attention.generic",
-    .scratch_bytes = attention_scratch_bytes, .run = run,
+    .op = QRN_OP_attention,
+    .name = "cpu.attention.generic",
+    .scratch_bytes = attention_scratch_bytes,
+    .run = run,
 };

@@ -26,5 +26,7 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_attention_mask_generic = {
-    .op = QRN_OP_attention_mask, .name = "cpu.attention_mask.generic", .run = run,
+    .op = QRN_OP_attention_mask,
+    .name = "cpu.attention_mask.generic",
+    .run = run,
 };

@@ -9,6 +9,8 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_attention_paged_generic = {
-    .op = QRN_OP_attention_paged, .name = "cpu.attention_paged.generic",
-    .scratch_bytes = attention_paged_scratch_bytes, .run = run,
+    .op = QRN_OP_attention_paged,
+    .name = "cpu.attention_paged.generic",
+    .scratch_bytes = attention_paged_scratch_bytes,
+    .run = run,
 };

@@ -27,11 +27,15 @@ static void run(void *lane, const void *args)
     qrn_cpu_share(lane, (n_tokens - skipped) * n_heads, 1, &first, &last);
     for (int64_t r = first; r < last; r++) {
         const int64_t t = skipped + r / n_heads, h = r % n_heads, slot = (position + t) % capacity;
-        store_row((const float *)a->k.data + t * a->k.stride[0] + h * a->k.stride[1], &a->cache_k, h, slot);
-        store_row((const float *)a->v.data + t * a->v.stride[0] + h * a->v.stride[1], &a->cache_v, h, slot);
+        store_row((const float *)a->k.data + t * a->k.stride[0] + h * a->k.stride[1], &a->cache_k,
+                  h, slot);
+        store_row((const float *)a->v.data + t * a->v.stride[0] + h * a->v.stride[1], &a->cache_v,
+                  h, slot);
     }
 }
 
 const struct qrn_kernel qrn_cpu_kv_append_generic = {
-    .op = QRN_OP_kv_append, .name = "cpu.kv_append.generic", .run = run,
+    .op = QRN_OP_kv_append,
+    .name = "cpu.kv_append.generic",
+    .run = run,
 };

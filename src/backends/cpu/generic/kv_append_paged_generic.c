@@ -14,5 +14,7 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_kv_append_paged_generic = {
-    .op = QRN_OP_kv_append_paged, .name = "cpu.kv_append_paged.generic", .run = run,
+    .op = QRN_OP_kv_append_paged,
+    .name = "cpu.kv_append_paged.generic",
+    .run = run,
 };

@@ -40,5 +40,8 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_rope_generic = {
-    .op = QRN_OP_rope, .name = "cpu.rope.generic", .scratch_bytes = scratch_bytes, .run = run,
+    .op = QRN_OP_rope,
+    .name = "cpu.rope.generic",
+    .scratch_bytes = scratch_bytes,
+    .run = run,
 };

@@ -36,6 +36,8 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_rope_multi_generic = {
-    .op = QRN_OP_rope_multi, .name = "cpu.rope_multi.generic", .scratch_bytes = scratch_bytes,
+    .op = QRN_OP_rope_multi,
+    .name = "cpu.rope_multi.generic",
+    .scratch_bytes = scratch_bytes,
     .run = run,
 };

@@ -37,5 +37,7 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_softmax_generic = {
-    .op = QRN_OP_softmax, .name = "cpu.softmax.generic", .run = run,
+    .op = QRN_OP_softmax,
+    .name = "cpu.softmax.generic",
+    .run = run,
 };
