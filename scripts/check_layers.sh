@@ -1,6 +1,7 @@
 #!/bin/sh
 # Who may include whom: each line names a folder and what it may include besides itself.
-#     base <- formats <- core <- ops <- backends;  base <- text;  model above; programs see include/quern
+#     base <- formats <- core <- ops <- backends;  base <- formats <- text;  model above.
+# The command is linked with the archive and may look inside (files, kernels); examples may not.
 cd "$(dirname "$0")/.." || exit 1
 rules() {
     cat <<'RULES'
@@ -11,7 +12,7 @@ src/ops               quern base formats core
 src/backends          quern base formats core ops
 src/text              quern base formats
 src/model             quern base formats core text
-tools                 quern base
+tools                 quern base formats core ops/ops.inc backends/backends.inc model/files.h
 examples              quern
 RULES
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * moe_route: every kernel against the reference, ties, NaN, and every documented error. */
-#include <math.h>
-
-#include "support/op_test.h"
+#include "support/golden.h"
 
 static const struct {
     int64_t n_tokens, n_experts, top_k;
@@ -102,6 +100,64 @@ static void test_ranks(void **state)
     devices_close(&d);
 }
 
+/* The weights in plain float32, one expert after the other; ids are known. */
+static void plain(const struct qrn_moe_route_args *a, int64_t n_experts, int64_t top_k)
+{
+    for (int64_t t = 0; t < a->logits.shape[0]; t++) {
+        const float *x = (float *)a->logits.data + t * n_experts;
+        float *w = (float *)a->weights.data + t * top_k, largest = x[0], sum = 0.0f, chosen = 0.0f;
+        for (int64_t e = 1; e < n_experts; e++) largest = fmaxf(largest, x[e]);
+        for (int64_t e = 0; e < n_experts; e++) sum += expf(x[e] - largest);
+        for (int64_t k = 0; k < top_k; k++) {
+            w[k] = expf(x[((int32_t *)a->ids.data)[t * top_k + k]] - largest) / sum;
+            chosen += w[k];
+        }
+        for (int64_t k = 0; k < top_k; k++) w[k] /= chosen;
+    }
+}
+
+/* An entry made by PyTorch: the same experts, the reference agrees, and no kernel is further from
+ * the reference than 4 times the plain float32 op. */
+static void test_golden(void **state)
+{
+    (void)state;
+    enum { N = 11, EXPERTS = 12, TOP_K = 5 };
+    const int64_t chosen[] = {N, TOP_K};
+    struct devices d;
+    struct mem m = {0};
+    struct tensor_file file;
+    devices_open(&d, 2);
+    tensor_file_open("tests/data/op_goldens.safetensors", &file);
+    const struct qrn_tensor ids = golden_tensor(&m, &file, "moe_route.0.experts", QRN_I32, 2, chosen);
+    const struct qrn_tensor want = golden_tensor(&m, &file, "moe_route.0.weights", QRN_F32, 2, chosen);
+    struct qrn_moe_route_args a = {
+        .logits = golden_tensor(&m, &file, "moe_route.0.logits", QRN_F32, 2,
+                                (const int64_t[]){N, EXPERTS}),
+        .ids = mem_tensor(&m, QRN_I32, 2, chosen), .weights = mem_tensor(&m, QRN_F64, 2, chosen),
+        .normalise = true};
+    const struct qrn_tensor exact = a.weights;
+    qrn_op(QRN_OP_moe_route)->reference(&a);
+    assert_memory_equal(a.ids.data, ids.data, ids.n_bytes);
+    assert_true(golden_error(&exact, &want) < 2e-6);
+    a.weights = mem_tensor(&m, QRN_F32, 2, chosen);
+    plain(&a, EXPERTS, TOP_K);
+    const double allowed = 4.0 * golden_error(&a.weights, &exact);
+    for (size_t j = 0; j < d.n; j++) {
+        const struct qrn_kernel *k;
+        for (size_t i = 0; (k = qrn_kernel_at(d.dev[j], QRN_OP_moe_route, i)) != NULL; i++) {
+            memset(a.ids.data, 0xff, a.ids.n_bytes);
+            assert_int_equal(qrn_kernel_run(d.dev[j], k, &a, NULL), QRN_OK);
+            assert_memory_equal(a.ids.data, ids.data, ids.n_bytes);
+            const double error = golden_error(&a.weights, &exact);
+            if (j == 0) print_message("%s: %.3g, plain float32 %.3g\n", k->name, error, allowed / 4.0);
+            assert_true(error <= allowed);
+        }
+    }
+    tensor_file_close(&file);
+    devices_close(&d);
+    mem_free_all(&m);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -149,6 +205,7 @@ int main(void)
         cmocka_unit_test(test_reference),
         cmocka_unit_test(test_strided),
         cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_golden),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * rms_norm: every kernel against the reference, in place, fused, and every documented error. */
-#include <math.h>
-#include <string.h>
-
-#include "support/op_test.h"
+#include "support/golden.h"
 
 static const struct {
     int64_t n0, n1, d;
@@ -70,6 +67,58 @@ static void test_strided(void **state)
     mem_free_all(&m);
 }
 
+/* The op in plain float32, one element after the other. */
+static void plain(const struct qrn_rms_norm_args *a, int64_t n_rows, int64_t d)
+{
+    for (int64_t r = 0; r < n_rows; r++) {
+        const float *x = (float *)a->x.data + r * d, *z = (float *)a->gate.data + r * d;
+        float sum = 0.0f;
+        for (int64_t i = 0; i < d; i++) sum += x[i] * x[i];
+        const float scale = 1.0f / sqrtf(sum / (float)d + a->eps);
+        for (int64_t i = 0; i < d; i++)
+            ((float *)a->out.data)[r * d + i] =
+                x[i] * scale * ((float *)a->weight.data)[i] * (z[i] / (1.0f + expf(-z[i])));
+    }
+}
+
+/* An entry made by PyTorch: the reference agrees with it, and no kernel is further from the
+ * reference than 4 times the plain float32 op. */
+static void test_golden(void **state)
+{
+    (void)state;
+    enum { N = 9, D = 128 };
+    const int64_t shape[] = {N, D}, row[] = {D};
+    struct devices d;
+    struct mem m = {0};
+    struct tensor_file file;
+    devices_open(&d, 2);
+    tensor_file_open("tests/data/op_goldens.safetensors", &file);
+    struct qrn_rms_norm_args a = {
+        .x = golden_tensor(&m, &file, "rms_norm_gated.0.x", QRN_F32, 2, shape),
+        .weight = golden_tensor(&m, &file, "rms_norm_gated.0.weight", QRN_F32, 1, row),
+        .gate = golden_tensor(&m, &file, "rms_norm_gated.0.z", QRN_F32, 2, shape),
+        .out = mem_tensor(&m, QRN_F64, 2, shape), .eps = 1e-6f};
+    const struct qrn_tensor want = golden_tensor(&m, &file, "rms_norm_gated.0.out", QRN_F32, 2, shape);
+    const struct qrn_tensor exact = a.out;
+    qrn_op(QRN_OP_rms_norm)->reference(&a);
+    assert_true(golden_error(&exact, &want) < 2e-6);
+    a.out = mem_tensor(&m, QRN_F32, 2, shape);
+    plain(&a, N, D);
+    const double allowed = 4.0 * golden_error(&a.out, &exact);
+    for (size_t j = 0; j < d.n; j++) {
+        const struct qrn_kernel *k;
+        for (size_t i = 0; (k = qrn_kernel_at(d.dev[j], QRN_OP_rms_norm, i)) != NULL; i++) {
+            assert_int_equal(qrn_kernel_run(d.dev[j], k, &a, NULL), QRN_OK);
+            const double error = golden_error(&a.out, &exact);
+            if (j == 0) print_message("%s: %.3g, plain float32 %.3g\n", k->name, error, allowed / 4.0);
+            assert_true(error <= allowed);
+        }
+    }
+    tensor_file_close(&file);
+    devices_close(&d);
+    mem_free_all(&m);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -117,6 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
         cmocka_unit_test(test_strided),
+        cmocka_unit_test(test_golden),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
