@@ -33,12 +33,20 @@ struct bench_row {
     int64_t size[6];
 };
 
+/* Ended by a row without build; one for each bench_cases_<name>.c. */
+extern const struct bench_row bench_rows_matmul[], bench_rows_norm[], bench_rows_gdn[],
+    bench_rows_attention[], bench_rows_choice[];
+
 /* Row i of an op; NULL past the end. */
 const struct bench_row *bench_row_at(enum qrn_op_id op, size_t i);
 
 /* Makes the call; false if it is not wanted, does not exist here (a type without a packed form), or
  * failed (memory->status says). */
 bool bench_build(const struct bench_row *row, struct bench_memory *memory, struct bench_case *out);
+
+/* Names the case; false if it is not wanted: nothing else is to be made then. */
+bool bench_named(const struct bench_memory *memory, struct bench_case *c, const char *format, ...)
+    QRN_PRINTF(3, 4);
 
 /* --- bench_memory.c: arguments --- */
 
@@ -54,5 +62,8 @@ struct qrn_tensor bench_weights(struct bench_memory *memory, enum qrn_dtype dtyp
 /* [n0, n1] addresses of blocks of n_bytes. */
 struct qrn_tensor bench_addresses(struct bench_memory *memory, int64_t n0, int64_t n1,
                                   size_t n_bytes);
+/* One sequence of n_tokens; one number. */
+struct qrn_tensor bench_seq_begin(struct bench_memory *memory, int64_t n_tokens);
+struct qrn_tensor bench_one_int(struct bench_memory *memory, int64_t value);
 
 #endif

@@ -2,8 +2,10 @@
  * quern bench of a model: prompts and generations of random tokens, timed. */
 #include "bench_model.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "clock.h"
@@ -116,24 +118,34 @@ static int run_tests(struct bench *b)
     return status;
 }
 
-/* The type's name and the size, from the files. */
+/* "qwen35 11M Q4_K_M", with the types in memory where the files do not name theirs. */
+static void name_type(struct bench *b, const struct listing *listing)
+{
+    const struct qrn_model_info *info = b->opened.info;
+    const double n = (double)info->n_parameters;
+    const char *type = listing_file_type(listing), *weights = strstr(info->bits, "weights ");
+    char own[64] = "";
+    if (!type) {
+        if (weights) snprintf(own, sizeof own, "%s", weights + strlen("weights "));
+        for (char *c = own; *c; c++) *c = (char)toupper((unsigned char)*c);
+        type = own;
+    }
+    snprintf(b->subject.type, sizeof b->subject.type, n < 1e9 ? "%s %.0fM %s" : "%s %.1fB %s",
+             info->architecture, n < 1e9 ? n / 1e6 : n / 1e9, type);
+}
+
 static int describe(struct bench *b, bool verbose)
 {
     const struct qrn_host host = {.logger = report_logger(verbose)};
     struct listing listing;
     struct qrn_error err;
-    if (listing_open(b->opened.path, &host, &listing, &err) != QRN_OK) {
-        listing_close(&listing);
-        return fail_with(&err);
+    const enum qrn_status s = listing_open(b->opened.path, &host, &listing, &err);
+    if (s == QRN_OK) {
+        name_type(b, &listing);
+        b->subject.size = listing_tensor_bytes(&listing);
     }
-    char type[64];
-    listing_type_name(&listing, type, sizeof type);
-    b->subject.size = listing_tensor_bytes(&listing);
     listing_close(&listing);
-    const double n = (double)b->opened.info->n_parameters;
-    snprintf(b->subject.type, sizeof b->subject.type, n < 1e9 ? "%s %.0fM %s" : "%s %.1fB %s",
-             b->opened.info->architecture, n < 1e9 ? n / 1e6 : n / 1e9, type);
-    return EXIT_OK;
+    return s == QRN_OK ? EXIT_OK : fail_with(&err);
 }
 
 static int prepare(struct bench *b, const struct options *o)

@@ -205,6 +205,6 @@ int bench_print_test(const struct bench_subject *s, const struct bench_test *t, 
 void bench_print_end(const struct bench_subject *s)
 {
     if (s->options->format == FORMAT_MD)
-        printf("\nbuild: quern %s (%s)\n", qrn_version(), s->opened->info->bits);
+        printf("\nbuild: %s\n", s->opened->info->bits);
     if (s->options->format == FORMAT_JSON) puts("\n]");
 }

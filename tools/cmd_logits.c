@@ -96,7 +96,7 @@ static bool tape_create(struct tape *t, const struct options *o, const struct qr
                         const struct ids *ids)
 {
     *t = (struct tape){.ids = ids, .vocab_size = info->vocab_size, .d_model = info->d_model,
-                       .n_states = info->n_layers + 2};
+                       .n_states = info->n_layers + 1};
     t->split = o->split > 0 && o->split < (int64_t)ids->n ? o->split : (int64_t)ids->n;
     t->logits = new_floats(ids->n, t->vocab_size, 1);
     if (!t->logits || !o->hidden) return t->logits != NULL;

@@ -49,7 +49,7 @@ static json_t *decode_ids(const struct qrn_tokenizer *tokenizer, const int32_t *
     struct qrn_string text = {0};
     struct qrn_error err;
     if (qrn_tokenizer_decode(tokenizer, ids, n_ids, QRN_DECODE_CONTROL, &text, &err) != QRN_OK) {
-        fail("item %zu: %s", i, err.text);
+        fail("standard input: item %zu: %s", i, err.text);
         return NULL;
     }
     json_t *out = json_stringn(text.bytes ? text.bytes : "", text.n_bytes);
@@ -80,19 +80,34 @@ static json_t *decode(const struct qrn_tokenizer *tokenizer, const json_t *item,
 }
 
 /* One line for each item, so that they can be read and compared. */
+static void print_lines(const json_t *items)
+{
+    const size_t n = json_array_size(items);
+    fputs(n ? "[\n" : "[", stdout);
+    for (size_t i = 0; i < n; i++) {
+        putchar(' ');
+        json_dumpf(json_array_get(items, i), stdout, JSON_ENCODE_ANY);
+        fputs(i + 1 < n ? ",\n" : "\n", stdout);
+    }
+    puts("]");
+}
+
+/* Nothing is printed unless all items are right. */
 static int convert(const struct qrn_tokenizer *tokenizer, const json_t *in, convert_fn fn)
 {
-    const size_t n = json_array_size(in);
-    fputs("[", stdout);
-    for (size_t i = 0; i < n; i++) {
-        json_t *out = fn(tokenizer, json_array_get(in, i), i);
-        if (!out) return EXIT_FAILED;
-        fputs(i ? ",\n " : "\n ", stdout);
-        json_dumpf(out, stdout, JSON_ENCODE_ANY);
-        json_decref(out);
+    json_t *items = json_array();
+    int status = EXIT_OK;
+    for (size_t i = 0; i < json_array_size(in) && status == EXIT_OK; i++) {
+        json_t *item = fn(tokenizer, json_array_get(in, i), i);
+        if (!item) {
+            status = EXIT_FAILED;
+        } else if (json_array_append_new(items, item) != 0) {
+            status = fail("out of memory");
+        }
     }
-    fputs(n ? "\n]\n" : "]\n", stdout);
-    return EXIT_OK;
+    if (status == EXIT_OK) print_lines(items);
+    json_decref(items);
+    return status;
 }
 
 static int convert_input(const struct qrn_tokenizer *tokenizer, bool back)

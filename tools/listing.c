@@ -2,7 +2,6 @@
  * What lies in the files of a model, whether or not it can be run. */
 #include "listing.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,19 +84,12 @@ uint64_t listing_tensor_bytes(const struct listing *l)
     return n_bytes;
 }
 
-void listing_type_name(const struct listing *l, char *out, size_t n_out)
+const char *listing_file_type(const struct listing *l)
 {
     int64_t file_type;
     const struct qrn_recipe_target *target;
-    if (l->is_gguf && qrn_gguf_i64(&l->gguf, "general.file_type", &file_type))
-        for (size_t i = 0; (target = qrn_recipe_at(i)); i++)
-            if (target->file_type == file_type) {
-                snprintf(out, n_out, "%s", target->name);
-                return;
-            }
-    size_t n = 0;
-    struct type_total *totals = listing_types(l, &n);
-    snprintf(out, n_out, "%s", n > 0 ? totals[0].name : "");
-    for (char *c = out; *c; c++) *c = (char)toupper((unsigned char)*c);
-    free(totals);
+    if (!l->is_gguf || !qrn_gguf_i64(&l->gguf, "general.file_type", &file_type)) return NULL;
+    for (size_t i = 0; (target = qrn_recipe_at(i)); i++)
+        if (target->file_type == file_type) return target->name;
+    return NULL;
 }

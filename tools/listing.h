@@ -34,8 +34,8 @@ struct type_total *listing_types(const struct listing *listing, size_t *n_out);
 /* Bytes of all tensors. */
 uint64_t listing_tensor_bytes(const struct listing *listing);
 
-/* "Q4_K_M" where a GGUF file says so, else the type with the most bytes: "BF16". */
-void listing_type_name(const struct listing *listing, char *out, size_t n_out);
+/* "Q4_K_M" where a GGUF file says so, else NULL. */
+const char *listing_file_type(const struct listing *listing);
 
 double tensor_elements(const struct qrn_archive_tensor *tensor);
 

@@ -10,8 +10,8 @@
 #include "clock.h"
 
 #define READ_BYTES ((size_t)256 << 20) /* of all threads together */
-#define ROUNDS 4
-#define STEPS 4000000
+#define ROUNDS 8
+#define STEPS 2000000
 
 /* --- loops as macros, so that each instruction set is one function --- */
 

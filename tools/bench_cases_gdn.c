@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ * Made-up calls: the gated delta net. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "bench_cases.h"
+
+/* tokens, channels, K */
+static void ssm_conv_history(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    if (!bench_named(m, c, "T %" PRId64 " C %" PRId64 " K %" PRId64, n[0], n[1], n[2])) return;
+    const size_t ring = sizeof(float) * (size_t)(n[1] * (n[2] - 1));
+    c->args.ssm_conv_history = (struct qrn_ssm_conv_history_args){
+        .x = bench_floats(m, 1.0f, n[0], n[1], 0),
+        .weight = bench_floats(m, 0.5f, n[1], n[2], 0),
+        .seq_begin = bench_seq_begin(m, n[0]),
+        .position = bench_one_int(m, 64),
+        .history = bench_addresses(m, 1, 0, ring),
+        .out = bench_floats(m, 0.0f, n[0], n[1], 0),
+        .n_history = n[2] - 1,
+    };
+}
+
+/* tokens, heads */
+static void gdn_gates(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    if (!bench_named(m, c, "T %" PRId64 " H %" PRId64, n[0], n[1])) return;
+    c->args.gdn_gates = (struct qrn_gdn_gates_args){.a = bench_floats(m, 1.0f, n[0], n[1], 0),
+                                                    .b = bench_floats(m, 1.0f, n[0], n[1], 0),
+                                                    .a_scale = bench_floats(m, 1.0f, n[1], 0, 0),
+                                                    .dt_bias = bench_floats(m, 1.0f, n[1], 0, 0),
+                                                    .g = bench_floats(m, 0.0f, n[0], n[1], 0),
+                                                    .beta = bench_floats(m, 0.0f, n[0], n[1], 0)};
+}
+
+/* Log decays -scale .. 0. */
+static struct qrn_tensor decays(struct bench_memory *m, float scale, int64_t n0, int64_t n1)
+{
+    const struct qrn_tensor g = bench_floats(m, scale, n0, n1, 0);
+    float *data = g.data;
+    for (int64_t i = 0; data && i < n0 * n1; i++) data[i] = -fabsf(data[i]);
+    return g;
+}
+
+/* tokens, position, key heads, value heads, d */
+static void gdn_open_chunk(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    if (!bench_named(m, c, "T %" PRId64 " at %" PRId64 " Hk %" PRId64 " Hv %" PRId64 " d %" PRId64, n[0],
+               n[1], n[2], n[3], n[4]))
+        return;
+    c->args.gdn_open_chunk = (struct qrn_gdn_open_chunk_args){
+        .q = bench_floats(m, 0.1f, n[0], n[2], n[4]),
+        .k = bench_floats(m, 0.1f, n[0], n[2], n[4]),
+        .v = bench_floats(m, 1.0f, n[0], n[3], n[4]),
+        .g = decays(m, 0.1f, n[0], n[3]),
+        .beta = bench_floats(m, 0.5f, n[0], n[3], 0),
+        .seq_begin = bench_seq_begin(m, n[0]),
+        .position = bench_one_int(m, n[1]),
+        .state = bench_addresses(m, 1, 3, qrn_gdn_state_bytes(n[3], n[4], n[4])),
+        .rows = bench_addresses(m, 1, 2, qrn_gdn_rows_bytes(n[2], n[3], n[4], n[4])),
+        .out = bench_floats(m, 0.0f, n[0], n[3], n[4]),
+        .scale = 1.0f / sqrtf((float)n[4]),
+        .head_map = QRN_HEADS_TILED,
+    };
+}
+
+/* tokens, channels, K */
+static void ssm_conv(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    if (!bench_named(m, c, "T %" PRId64 " C %" PRId64 " K %" PRId64, n[0], n[1], n[2])) return;
+    c->args.ssm_conv = (struct qrn_ssm_conv_args){
+        .x = bench_floats(m, 1.0f, 1, n[0], n[1]),
+        .weight = bench_floats(m, 0.5f, n[1], n[2], 0),
+        .state_in = bench_floats(m, 1.0f, 1, n[1], n[2] - 1),
+        .state_out = bench_floats(m, 0.0f, 1, n[1], n[2] - 1),
+        .out = bench_floats(m, 0.0f, 1, n[0], n[1]),
+    };
+}
+
+/* tokens, key heads, value heads, d */
+static void gated_delta_net(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    if (!bench_named(m, c, "T %" PRId64 " Hk %" PRId64 " Hv %" PRId64 " d %" PRId64, n[0], n[1], n[2],
+                     n[3]))
+        return;
+    struct qrn_tensor state = bench_floats(m, 0.0f, n[2], n[3], n[3]);
+    state = qrn_tensor_4d(QRN_F32, state.data, 1, n[2], n[3], n[3]);
+    c->args.gated_delta_net = (struct qrn_gated_delta_net_args){
+        .q = bench_floats(m, 0.1f, n[0], n[1], n[3]),
+        .k = bench_floats(m, 0.1f, n[0], n[1], n[3]),
+        .v = bench_floats(m, 1.0f, n[0], n[2], n[3]),
+        .g = decays(m, 0.1f, n[0], n[2]),
+        .beta = bench_floats(m, 0.5f, n[0], n[2], 0),
+        .state_in = state,
+        .state_out = state,
+        .out = bench_floats(m, 0.0f, n[0], n[2], n[3]),
+        .scale = 1.0f / sqrtf((float)n[3]),
+        .gate_sign = QRN_GATE_LOG_DECAY,
+        .head_map = QRN_HEADS_TILED,
+    };
+}
+
+const struct bench_row bench_rows_gdn[] = {
+    {QRN_OP_ssm_conv, ssm_conv, {1, 8192, 4}},
+    {QRN_OP_ssm_conv, ssm_conv, {512, 3328, 4}},
+    {QRN_OP_ssm_conv, ssm_conv, {934, 8192, 4}},
+    {QRN_OP_ssm_conv_history, ssm_conv_history, {1, 8192, 4}},
+    {QRN_OP_ssm_conv_history, ssm_conv_history, {512, 3328, 4}},
+    {QRN_OP_ssm_conv_history, ssm_conv_history, {934, 8192, 4}},
+    {QRN_OP_gdn_gates, gdn_gates, {1, 32}},
+    {QRN_OP_gdn_gates, gdn_gates, {512, 32}},
+    {QRN_OP_gated_delta_net, gated_delta_net, {1, 16, 32, 128}},
+    {QRN_OP_gated_delta_net, gated_delta_net, {64, 16, 32, 128}},
+    {QRN_OP_gated_delta_net, gated_delta_net, {1024, 16, 32, 128}},
+    {QRN_OP_gdn_open_chunk, gdn_open_chunk, {1, 0, 16, 32, 128}},
+    {QRN_OP_gdn_open_chunk, gdn_open_chunk, {1, 32, 16, 32, 128}},
+    {QRN_OP_gdn_open_chunk, gdn_open_chunk, {64, 0, 16, 32, 128}},
+    {QRN_OP_gdn_open_chunk, gdn_open_chunk, {256, 0, 16, 32, 128}},
+    {QRN_OP_gdn_open_chunk, gdn_open_chunk, {1024, 0, 16, 32, 128}},
+    {.build = NULL},
+};

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ * Made-up calls: matrix products. */
+#include <inttypes.h>
+
+#include "bench_cases.h"
+
+/* type, N, K, M, activation, layout */
+static void matmul(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
+    const bool packed = n[5] == QRN_LAYOUT_PACKED;
+    if (!bench_named(m, c, "%s %" PRId64 "x%" PRId64 " M %" PRId64 " %s%s", qrn_dtype_info(dtype)->name,
+               n[1], n[2], n[3], n[4] == QRN_ACT_Q8 ? "q8" : "f32", packed ? " packed" : ""))
+        return;
+    struct qrn_matmul_args *a = &c->args.matmul;
+    *a = (struct qrn_matmul_args){.x = bench_floats(m, 1.0f, n[3], n[2], 0),
+                                  .out = bench_floats(m, 0.0f, n[3], n[1], 0),
+                                  .activation = (enum qrn_activation_type)n[4],
+                                  .layout = (enum qrn_weight_layout)n[5]};
+    struct qrn_matmul_pack_args pack = {.activation = a->activation};
+    pack.w = qrn_tensor_2d(dtype, NULL, n[1], n[2]);
+    size_t n_packed = 0;
+    if (packed && m->status == QRN_OK)
+        m->status = qrn_matmul_packed_bytes(m->dev, &pack, &n_packed, &m->err);
+    c->skip = packed && n_packed == 0;
+    if (c->skip || m->status != QRN_OK) return;
+    a->w = pack.w = bench_weights(m, dtype, n[1], n[2], 0);
+    if (!packed || m->status != QRN_OK) return;
+    a->w.data = bench_bytes(m, n_packed);
+    a->w.n_bytes = n_packed;
+    pack.packed = qrn_tensor_1d(QRN_U8, a->w.data, (int64_t)n_packed);
+    if (m->status == QRN_OK) m->status = qrn_matmul_pack(m->dev, &pack, &m->err);
+}
+
+/* bits, group, N, K, M */
+static void matmul_mlx(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
+    if (!bench_named(m, c, "%s group %" PRId64 " %" PRId64 "x%" PRId64 " M %" PRId64,
+               qrn_dtype_info(dtype)->name, n[1], n[2], n[3], n[4]))
+        return;
+    c->args.matmul = (struct qrn_matmul_args){.w = bench_weights(m, dtype, n[2], n[3], 0),
+                                              .scales = bench_floats(m, 0.01f, n[2], n[3] / n[1], 0),
+                                              .biases = bench_floats(m, 0.1f, n[2], n[3] / n[1], 0),
+                                              .x = bench_floats(m, 1.0f, n[4], n[3], 0),
+                                              .out = bench_floats(m, 0.0f, n[4], n[2], 0)};
+}
+
+/* type, experts, N, K, tokens, of k */
+static void matmul_id(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
+    if (!bench_named(m, c, "%s %" PRId64 " of %" PRId64 " experts %" PRId64 "x%" PRId64 " T %" PRId64,
+               qrn_dtype_info(dtype)->name, n[5], n[1], n[2], n[3], n[4]))
+        return;
+    struct qrn_matmul_id_args *a = &c->args.matmul_id;
+    *a = (struct qrn_matmul_id_args){.w = bench_weights(m, dtype, n[1], n[2], n[3]),
+                                     .x = bench_floats(m, 1.0f, n[4], 1, n[3]),
+                                     .ids = bench_ints(m, n[4], n[5]),
+                                     .out = bench_floats(m, 0.0f, n[4], n[5], n[2])};
+    int32_t *ids = a->ids.data;
+    for (int64_t i = 0; ids && i < n[4] * n[5]; i++) ids[i] = (int32_t)(i * 7 % n[1]);
+}
+
+/* type, N, K */
+static void matmul_pack(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
+    if (!bench_named(m, c, "%s %" PRId64 "x%" PRId64, qrn_dtype_info(dtype)->name, n[1], n[2])) return;
+    struct qrn_matmul_pack_args *a = &c->args.matmul_pack;
+    *a = (struct qrn_matmul_pack_args){.w = bench_weights(m, dtype, n[1], n[2], 0),
+                                       .activation = QRN_ACT_Q8};
+    size_t n_packed = 0;
+    if (m->status == QRN_OK) m->status = qrn_matmul_packed_bytes(m->dev, a, &n_packed, &m->err);
+    c->skip = n_packed == 0;
+    if (!c->skip)
+        a->packed = qrn_tensor_1d(QRN_U8, bench_bytes(m, n_packed), (int64_t)n_packed);
+}
+
+/* type, vocabulary, d, tokens */
+static void embedding(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
+    if (!bench_named(m, c, "%s d %" PRId64 " T %" PRId64, qrn_dtype_info(dtype)->name, n[2], n[3])) return;
+    struct qrn_embedding_args *a = &c->args.embedding;
+    *a = (struct qrn_embedding_args){.table = bench_weights(m, dtype, n[1], n[2], 0),
+                                     .ids = bench_ints(m, n[3], 0),
+                                     .out = bench_floats(m, 0.0f, n[3], n[2], 0)};
+    int32_t *ids = a->ids.data;
+    for (int64_t i = 0; ids && i < n[3]; i++) ids[i] = (int32_t)(i * 37 % n[1]);
+}
+
+/* A mat-vec of 4096 x 14336 and a mat-mat, each as rows and packed. */
+#define PRODUCTS(type, act)                                                                        \
+    {QRN_OP_matmul, matmul, {type, 4096, 14336, 1, act, QRN_LAYOUT_ROWS}},                         \
+    {QRN_OP_matmul, matmul, {type, 4096, 14336, 1, act, QRN_LAYOUT_PACKED}},                       \
+    {QRN_OP_matmul, matmul, {type, 1024, 4096, 128, act, QRN_LAYOUT_ROWS}},                        \
+    {QRN_OP_matmul, matmul, {type, 1024, 4096, 128, act, QRN_LAYOUT_PACKED}}
+#define BLOCKS(type) PRODUCTS(type, QRN_ACT_F32), PRODUCTS(type, QRN_ACT_Q8)
+
+const struct bench_row bench_rows_matmul[] = {
+    PRODUCTS(QRN_F32, QRN_ACT_F32), PRODUCTS(QRN_F16, QRN_ACT_F32), PRODUCTS(QRN_BF16, QRN_ACT_F32),
+    BLOCKS(QRN_Q4_0), BLOCKS(QRN_Q4_1), BLOCKS(QRN_Q5_0), BLOCKS(QRN_Q5_1), BLOCKS(QRN_Q8_0),
+    BLOCKS(QRN_Q2_K), BLOCKS(QRN_Q3_K), BLOCKS(QRN_Q4_K), BLOCKS(QRN_Q5_K), BLOCKS(QRN_Q6_K),
+    BLOCKS(QRN_IQ4_NL), BLOCKS(QRN_IQ4_XS), BLOCKS(QRN_TQ1_0), BLOCKS(QRN_TQ2_0), BLOCKS(QRN_MXFP4),
+    PRODUCTS(QRN_NVFP4, QRN_ACT_F32), PRODUCTS(QRN_IQ2_XXS, QRN_ACT_F32),
+    PRODUCTS(QRN_IQ2_XS, QRN_ACT_F32), PRODUCTS(QRN_IQ2_S, QRN_ACT_F32),
+    PRODUCTS(QRN_IQ3_XXS, QRN_ACT_F32), PRODUCTS(QRN_IQ3_S, QRN_ACT_F32),
+    PRODUCTS(QRN_IQ1_S, QRN_ACT_F32), PRODUCTS(QRN_IQ1_M, QRN_ACT_F32),
+    {QRN_OP_matmul, matmul_mlx, {QRN_MLX_Q4, 64, 4096, 14336, 1}},
+    {QRN_OP_matmul, matmul_mlx, {QRN_MLX_Q4, 64, 1024, 4096, 128}},
+    {QRN_OP_matmul, matmul_mlx, {QRN_MLX_Q6, 64, 4096, 14336, 1}},
+    {QRN_OP_matmul, matmul_mlx, {QRN_MLX_Q8, 64, 4096, 14336, 1}},
+    {QRN_OP_matmul_id, matmul_id, {QRN_Q4_0, 32, 512, 2048, 1, 8}},
+    {QRN_OP_matmul_id, matmul_id, {QRN_Q4_0, 32, 512, 2048, 64, 8}},
+    {QRN_OP_matmul_id, matmul_id, {QRN_BF16, 32, 512, 2048, 1, 8}},
+    {QRN_OP_matmul_pack, matmul_pack, {QRN_Q4_0, 4096, 4096}},
+    {QRN_OP_matmul_pack, matmul_pack, {QRN_Q8_0, 4096, 4096}},
+    {QRN_OP_matmul_pack, matmul_pack, {QRN_Q4_K, 4096, 4096}},
+    {QRN_OP_matmul_pack, matmul_pack, {QRN_BF16, 4096, 4096}},
+    {QRN_OP_embedding, embedding, {QRN_Q4_0, 4096, 4096, 512}},
+    {QRN_OP_embedding, embedding, {QRN_BF16, 4096, 4096, 512}},
+    {.build = NULL},
+};
