@@ -87,6 +87,8 @@ void qrn_gguf_write_tensor(struct qrn_gguf_writer *w, const char *name, enum qrn
 /* Appends bytes of the tensors, in the order announced; any cut into calls. The first call writes
  * the header. */
 void qrn_gguf_write_data(struct qrn_gguf_writer *w, const void *bytes, size_t n_bytes);
+/* The first failure so far: whether going on makes sense. */
+enum qrn_status qrn_gguf_writer_status(const struct qrn_gguf_writer *w);
 /* Checks that all bytes came, closes, frees.  On failure the file is removed. */
 enum qrn_status qrn_gguf_writer_finish(struct qrn_gguf_writer *w, struct qrn_error *err);
 

@@ -293,6 +293,11 @@ void qrn_gguf_write_data(struct qrn_gguf_writer *w, const void *bytes, size_t n_
     }
 }
 
+enum qrn_status qrn_gguf_writer_status(const struct qrn_gguf_writer *w)
+{
+    return w->out.status;
+}
+
 enum qrn_status qrn_gguf_writer_finish(struct qrn_gguf_writer *w, struct qrn_error *err)
 {
     if (usable(w) && !w->in_data) write_header(w);

@@ -182,7 +182,7 @@ static int n_real_dims(const struct qrn_recipe_tensor *tensor)
     return n;
 }
 
-static bool is_quantised(const struct qrn_recipe_tensor *tensor)
+bool qrn_recipe_quantises(const struct qrn_recipe_tensor *tensor)
 {
     const char *name = tensor->name;
     const size_t n = strlen(name);
@@ -301,7 +301,7 @@ enum qrn_status qrn_recipe_plan(const struct qrn_recipe_target *target, bool pur
         if (role_of(tensors[i].name) == OUTPUT) tied = false;
     for (size_t i = 0; i < n_tensors; i++) {
         const struct qrn_recipe_tensor *t = &tensors[i];
-        if (!is_quantised(t)) {
+        if (!qrn_recipe_quantises(t)) {
             dtypes[i] = QRN_F32;
             continue;
         }

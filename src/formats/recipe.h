@@ -44,6 +44,10 @@ enum qrn_status qrn_recipe_plan(const struct qrn_recipe_target *target, bool pur
                                 const struct qrn_recipe_tensor *tensors, size_t n_tensors,
                                 enum qrn_dtype *dtypes, struct qrn_error *err);
 
+/* Whether a tensor is quantised at all.  llama-quantize leaves the others as they are in the file that
+ * it reads; its converter makes them float32. */
+bool qrn_recipe_quantises(const struct qrn_recipe_tensor *tensor);
+
 /* The order in which llama-quantize writes tensors: those of no layer, then layer by layer; by name
  * within.  Negative, zero or positive as strcmp(). */
 int qrn_recipe_order(const char *a, const char *b);
