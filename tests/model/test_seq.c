@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT
+ * Sequences and steps: what is refused, with which words; what does not disturb others; memory. */
+#include "support/model_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "support/temp.h"
+#include "support/toy_model.h"
+
+static char toy[512];
+static struct qrn_device *dev;
+
+static int setup(void **state)
+{
+    (void)state;
+    (void)snprintf(toy, sizeof toy, "%s", temp_path("toy"));
+    (void)mkdir(toy, 0700);
+    toy_model_write(toy, TOY_MOE);
+    dev = test_device(2);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    qrn_device_close(dev);
+    return 0;
+}
+
+static void expect(enum qrn_status got, enum qrn_status want, const struct qrn_error *err,
+                   const char *fragment)
+{
+    if (got != want || !strstr(err->text, fragment))
+        fail_msg("wants %s with \"%s\", got %s: %s", qrn_status_name(want), fragment,
+                 qrn_status_name(got), err->text);
+}
+
+static struct qrn_model *open_toy(struct qrn_model_options o)
+{
+    struct qrn_error err;
+    struct qrn_model *model = NULL;
+    o.path = toy;
+    o.device = dev;
+    if (qrn_model_open(&o, &model, &err) != QRN_OK) fail_msg("%s", err.text);
+    return model;
+}
+
+static enum qrn_status append(struct qrn_model *model, struct qrn_seq *seq, const int32_t *ids, int64_t n,
+                              float *logits, struct qrn_error *err)
+{
+    struct qrn_append a = {.seq = seq, .tokens = ids, .n_tokens = n,
+                           .want = logits ? QRN_LOGITS_LAST : QRN_LOGITS_NONE, .logits = logits};
+    return qrn_model_append(model, &a, 1, NULL, NULL, err);
+}
+
+static void test_open_errors(void **state)
+{
+    (void)state;
+    struct qrn_error err;
+    struct qrn_model *m;
+    struct qrn_model_options o = {.path = toy};
+    expect(qrn_model_open(&o, &m, &err), QRN_ERR_ARGUMENT, &err, "device is NULL");
+    o.device = dev;
+    o.path = NULL;
+    expect(qrn_model_open(&o, &m, &err), QRN_ERR_ARGUMENT, &err, "path is NULL");
+    o.path = "tests/there/is/none";
+    expect(qrn_model_open(&o, &m, &err), QRN_ERR_IO, &err, "no such file");
+    o.path = "tests/data";
+    expect(qrn_model_open(&o, &m, &err), QRN_ERR_IO, &err, "config.json");
+    o.path = "tests/data/fairy_reference.safetensors";
+    expect(qrn_model_open(&o, &m, &err), QRN_ERR_FORMAT, &err, "");
+    o.path = toy;
+    o.max_batch = 5;
+    expect(qrn_model_open(&o, &m, &err), QRN_ERR_ARGUMENT, &err, "max_batch is 5, wants 64 to 8192");
+    o.max_batch = 0;
+    o.max_context = -1;
+    expect(qrn_model_open(&o, &m, &err), QRN_ERR_ARGUMENT, &err, "max_context is -1");
+    o.max_context = 0;
+    o.kv = (enum qrn_kv_type)9;
+    expect(qrn_model_open(&o, &m, &err), QRN_ERR_ARGUMENT, &err, "kv is 9");
+}
+
+static bool stop_at_half(void *user, double done)
+{
+    *(double *)user = done;
+    return done < 0.5;
+}
+
+static void test_progress_and_cancel_of_open(void **state)
+{
+    (void)state;
+    struct qrn_error err;
+    struct qrn_model *m = NULL;
+    double done = 0.0;
+    const struct qrn_model_options o = {.path = toy, .device = dev, .progress = stop_at_half,
+                                        .progress_user = &done};
+    expect(qrn_model_open(&o, &m, &err), QRN_ERR_CANCELLED, &err, "cancelled");
+    assert_true(done >= 0.5 && done <= 1.0);
+    assert_null(m);
+}
+
+static void test_append_errors(void **state)
+{
+    (void)state;
+    struct qrn_error err;
+    struct qrn_model *model = open_toy((struct qrn_model_options){.max_context = 100});
+    struct qrn_seq *seq = test_seq(model, 0), *other = test_seq(model, 0);
+    const int64_t vocab_size = qrn_model_info(model)->vocab_size;
+    float *logits = malloc((size_t)vocab_size * sizeof *logits);
+    int32_t ids[120] = {1, 2, 3};
+    expect(append(model, NULL, ids, 1, NULL, &err), QRN_ERR_ARGUMENT, &err, "append 0: seq is NULL");
+    expect(append(model, seq, NULL, 1, NULL, &err), QRN_ERR_ARGUMENT, &err, "append 0: 1 tokens at NULL");
+    expect(append(model, seq, ids, -1, NULL, &err), QRN_ERR_ARGUMENT, &err, "append 0: -1 tokens");
+    ids[1] = 96;
+    expect(append(model, seq, ids, 3, NULL, &err), QRN_ERR_ARGUMENT, &err, "tokens[1] is 96, wants 0 to 95");
+    ids[1] = 2;
+    expect(append(model, seq, ids, 101, NULL, &err), QRN_ERR_LIMIT, &err,
+           "101 tokens after 0, the context holds 100");
+    struct qrn_append twice[2] = {{.seq = seq, .tokens = ids, .n_tokens = 1},
+                                  {.seq = seq, .tokens = ids, .n_tokens = 1}};
+    expect(qrn_model_append(model, twice, 2, NULL, NULL, &err), QRN_ERR_ARGUMENT, &err,
+           "append 1: the sequence is that of append 0");
+    assert_int_equal(twice[0].status, QRN_OK); /* the first was taken all the same */
+    assert_int_equal(qrn_seq_n_tokens(seq), 1);
+    struct qrn_append no_room = {.seq = seq, .tokens = ids, .n_tokens = 1, .want = QRN_LOGITS_LAST};
+    expect(qrn_model_append(model, &no_room, 1, NULL, NULL, &err), QRN_ERR_ARGUMENT, &err,
+           "logits is NULL");
+    assert_int_equal(append(model, seq, ids, 0, NULL, &err), QRN_OK);
+    assert_int_equal(append(model, seq, ids, 99, logits, &err), QRN_OK);
+    expect(append(model, seq, ids, 1, NULL, &err), QRN_ERR_LIMIT, &err, "the context holds 100");
+    expect(qrn_seq_rollback(seq, -1, &err), QRN_ERR_ARGUMENT, &err, "rollback by -1");
+    expect(qrn_seq_rollback(seq, 1, &err), QRN_ERR_STATE, &err, "only 0 are kept");
+    const struct qrn_seq_options bad = {.max_rollback = 65};
+    struct qrn_seq *none;
+    expect(qrn_seq_create(model, &bad, &none, &err), QRN_ERR_ARGUMENT, &err, "max_rollback is 65");
+    free(logits);
+    qrn_seq_destroy(other);
+    qrn_seq_destroy(seq);
+    qrn_model_close(model);
+}
+
+static void test_one_bad_sequence_does_not_disturb(void **state)
+{
+    (void)state;
+    struct qrn_error err;
+    struct qrn_model *model = open_toy((struct qrn_model_options){0});
+    const int64_t vocab_size = qrn_model_info(model)->vocab_size;
+    const int32_t good[] = {5, 6, 7}, bad[] = {5, -6, 7};
+    float *want = malloc((size_t)vocab_size * sizeof *want), *got = malloc((size_t)vocab_size * sizeof *got);
+    struct qrn_seq *alone = test_seq(model, 0), *one = test_seq(model, 0), *two = test_seq(model, 0);
+    assert_int_equal(append(model, alone, good, 3, want, &err), QRN_OK);
+    struct qrn_append a[2] = {
+        {.seq = one, .tokens = bad, .n_tokens = 3},
+        {.seq = two, .tokens = good, .n_tokens = 3, .want = QRN_LOGITS_LAST, .logits = got}};
+    expect(qrn_model_append(model, a, 2, NULL, NULL, &err), QRN_ERR_ARGUMENT, &err, "tokens[1] is -6");
+    assert_int_equal(a[0].status, QRN_ERR_ARGUMENT);
+    assert_int_equal(a[1].status, QRN_OK);
+    assert_int_equal(qrn_seq_n_tokens(one), 0);
+    assert_memory_equal(want, got, (size_t)vocab_size * sizeof *want);
+    qrn_seq_destroy(alone);
+    qrn_seq_destroy(one);
+    qrn_seq_destroy(two);
+    free(want);
+    free(got);
+    qrn_model_close(model);
+}
+
+static bool cancel_at(void *user)
+{
+    return --*(int *)user < 0;
+}
+
+/* Cancelled at every layer of several batches: what was taken is a prefix, and goes on unharmed. */
+static void test_cancel(void **state)
+{
+    (void)state;
+    enum { N = 200 };
+    struct qrn_error err;
+    struct qrn_model *model = open_toy((struct qrn_model_options){.max_batch = 64});
+    const size_t vocab_size = (size_t)qrn_model_info(model)->vocab_size;
+    int32_t ids[N];
+    for (int i = 0; i < N; i++) ids[i] = (i * 37 + 11) % 96;
+    struct qrn_seq *whole = test_seq(model, 0);
+    float *want = test_append_all(model, whole, ids, N, 0);
+    for (int countdown = 0; countdown < 14; countdown++) {
+        int left = countdown;
+        struct qrn_seq *seq = test_seq(model, countdown % 2 ? 10 : 0);
+        struct qrn_append a = {.seq = seq, .tokens = ids, .n_tokens = N};
+        const enum qrn_status s = qrn_model_append(model, &a, 1, cancel_at, &left, &err);
+        if (countdown < 12) { /* 4 batches of 3 layers */
+            expect(s, QRN_ERR_CANCELLED, &err, "cancelled");
+            assert_int_equal(a.status, QRN_ERR_CANCELLED);
+            assert_int_equal(a.n_done, countdown / 3 * 64);
+        } else {
+            assert_int_equal(s, QRN_OK);
+        }
+        assert_int_equal(qrn_seq_n_tokens(seq), a.n_done);
+        if (a.n_done < N) {
+            float *rest = test_append_all(model, seq, ids + a.n_done, N - a.n_done, 7);
+            assert_memory_equal(rest, want + (size_t)a.n_done * vocab_size,
+                                (size_t)(N - a.n_done) * vocab_size * sizeof *rest);
+            free(rest);
+        }
+        qrn_seq_destroy(seq);
+    }
+    free(want);
+    qrn_seq_destroy(whole);
+    qrn_model_close(model);
+}
+
+/* The budget holds, says its numbers, and memory comes back. */
+static void test_budget(void **state)
+{
+    (void)state;
+    struct qrn_error err;
+    const size_t budget = 400000;
+    struct qrn_model *model = open_toy((struct qrn_model_options){.budget_bytes = budget});
+    struct qrn_seq *seqs[64];
+    const int32_t ids[] = {1, 2, 3};
+    size_t n = 0;
+    enum qrn_status s = QRN_OK;
+    while (n < 64 && s == QRN_OK) {
+        const size_t i = n;
+        s = qrn_seq_create(model, NULL, &seqs[i], &err);
+        if (s != QRN_OK) break;
+        n++;
+        s = append(model, seqs[i], ids, 3, NULL, &err);
+    }
+    expect(s, QRN_ERR_LIMIT, &err, "of a budget of 400000 are in use");
+    assert_true(n > 1);
+    assert_true(qrn_model_memory(model).in_use_bytes <= budget);
+    assert_true(qrn_model_memory(model).peak_bytes <= budget);
+    for (size_t i = 0; i < n; i++) qrn_seq_destroy(seqs[i]);
+    assert_int_equal(qrn_model_memory(model).in_use_bytes, 0);
+    seqs[0] = test_seq(model, 0);
+    assert_int_equal(append(model, seqs[0], ids, 3, NULL, &err), QRN_OK);
+    qrn_seq_destroy(seqs[0]);
+    qrn_model_close(model);
+}
+
+/* A fork costs nothing until it writes, and then only what it writes. */
+static void test_fork_shares(void **state)
+{
+    (void)state;
+    struct qrn_error err;
+    struct qrn_model *model = open_toy((struct qrn_model_options){0});
+    struct qrn_seq *seq = test_seq(model, 0), *fork;
+    int32_t ids[200];
+    for (int i = 0; i < 200; i++) ids[i] = i % 96;
+    assert_int_equal(append(model, seq, ids, 200, NULL, &err), QRN_OK);
+    const size_t before = qrn_model_memory(model).in_use_bytes;
+    assert_int_equal(qrn_seq_fork(seq, &fork, &err), QRN_OK);
+    assert_int_equal(qrn_model_memory(model).in_use_bytes, before);
+    assert_int_equal(append(model, fork, ids, 1, NULL, &err), QRN_OK);
+    const struct qrn_model_info *info = qrn_model_info(model);
+    const size_t grown = qrn_model_memory(model).in_use_bytes - before;
+    assert_true(grown < info->rows_bytes * 2 + 80 * info->kv_bytes_per_token +
+                            16 * info->history_bytes_per_row);
+    qrn_seq_destroy(fork);
+    assert_int_equal(qrn_model_memory(model).in_use_bytes, before);
+    qrn_seq_destroy(seq);
+    qrn_model_close(model);
+}
+
+static void damage(const char *path, size_t at, const char *good, size_t n)
+{
+    char *copy = malloc(n);
+    assert_non_null(copy);
+    memcpy(copy, good, n);
+    if (at < n) copy[at] ^= 0x40;
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(copy, 1, at < n ? n : n - 5, f), at < n ? n : n - 5);
+    assert_int_equal(fclose(f), 0);
+    free(copy);
+}
+
+/* Any byte changed, or the end missing: an error, never a sequence. */
+static void test_damaged_file(void **state)
+{
+    (void)state;
+    struct qrn_error err;
+    struct qrn_model *model = open_toy((struct qrn_model_options){0});
+    struct qrn_seq *seq = test_seq(model, 3), *loaded = NULL;
+    const int32_t ids[] = {1, 2, 3, 4, 5};
+    char path[512];
+    size_t n;
+    (void)snprintf(path, sizeof path, "%s", temp_path("seq"));
+    assert_int_equal(append(model, seq, ids, 5, NULL, &err), QRN_OK);
+    assert_int_equal(qrn_seq_save(seq, path, &err), QRN_OK);
+    char *good = read_file(path, &n);
+    assert_non_null(good);
+    for (size_t at = 0; at < n + 1; at += at < 400 ? 1 : 997) {
+        damage(path, at < n ? at : n, good, n);
+        const enum qrn_status s = qrn_seq_load(model, path, 0, &loaded, &err);
+        if (s != QRN_ERR_FORMAT && s != QRN_ERR_MISMATCH && s != QRN_ERR_LIMIT)
+            fail_msg("byte %zu changed: %s", at, qrn_status_name(s));
+    }
+    damage(path, n, good, n);
+    assert_int_equal(qrn_seq_load(model, path, 0, &loaded, &err), QRN_ERR_FORMAT);
+    expect(qrn_seq_load(model, "tests/there/is/none", 0, &loaded, &err), QRN_ERR_IO, &err, "none");
+    free(good);
+    qrn_seq_destroy(seq);
+    qrn_model_close(model);
+}
+
+/* A file of another model or bits id is refused; the second can be waived. */
+static void test_mismatch(void **state)
+{
+    (void)state;
+    struct qrn_error err;
+    struct qrn_model *exact = open_toy((struct qrn_model_options){.exact = true, .kv = QRN_KV_F16}),
+                     *rounded = open_toy((struct qrn_model_options){0}),
+                     *wide = open_toy((struct qrn_model_options){.kv = QRN_KV_F32}), *other;
+    struct qrn_seq *seq = test_seq(exact, 0), *loaded = NULL;
+    const int32_t ids[] = {9, 8, 7};
+    char path[512], dense[512];
+    (void)snprintf(path, sizeof path, "%s", temp_path("seq2"));
+    assert_int_equal(append(exact, seq, ids, 3, NULL, &err), QRN_OK);
+    assert_int_equal(qrn_seq_save(seq, path, &err), QRN_OK);
+    expect(qrn_seq_load(rounded, path, 0, &loaded, &err), QRN_ERR_MISMATCH, &err, "bits id");
+    assert_int_equal(qrn_seq_load(rounded, path, QRN_LOAD_ANY_BITS, &loaded, &err), QRN_OK);
+    assert_int_equal(qrn_seq_n_tokens(loaded), 3);
+    qrn_seq_destroy(loaded);
+    expect(qrn_seq_load(wide, path, QRN_LOAD_ANY_BITS, &loaded, &err), QRN_ERR_MISMATCH, &err, "cache");
+    (void)snprintf(dense, sizeof dense, "%s", temp_path("dense"));
+    (void)mkdir(dense, 0700);
+    toy_model_write(dense, TOY_DENSE);
+    other = test_model(dev, dense, true, QRN_KV_F16);
+    expect(qrn_seq_load(other, path, QRN_LOAD_ANY_BITS, &loaded, &err), QRN_ERR_MISMATCH, &err,
+           "another model");
+    qrn_seq_destroy(seq);
+    qrn_model_close(other);
+    qrn_model_close(wide);
+    qrn_model_close(rounded);
+    qrn_model_close(exact);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_open_errors),
+        cmocka_unit_test(test_progress_and_cancel_of_open),
+        cmocka_unit_test(test_append_errors),
+        cmocka_unit_test(test_one_bad_sequence_does_not_disturb),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_fork_shares),
+        cmocka_unit_test(test_damaged_file),
+        cmocka_unit_test(test_mismatch),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
