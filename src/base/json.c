@@ -51,8 +51,7 @@ static enum qrn_status fail_at(struct parser *p, const char *at, const char *wha
 
 static void skip_space(struct parser *p)
 {
-    while (p->at < p->end &&
-           (*p->at == ' ' || *p->at == '\t' || *p->at == '\n' || *p->at == '\r'))
+    while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\n' || *p->at == '\r'))
         p->at++;
 }
 
@@ -119,8 +118,10 @@ static size_t utf8_bytes(const char *at, const char *end)
 {
     const unsigned char *b = (const unsigned char *)at;
     const size_t left = (size_t)(end - at);
-    const size_t n = b[0] >= 0xc2 && b[0] < 0xe0 ? 2 : b[0] >= 0xe0 && b[0] < 0xf0 ? 3
-                     : b[0] >= 0xf0 && b[0] < 0xf5 ? 4 : 0;
+    const size_t n = b[0] >= 0xc2 && b[0] < 0xe0   ? 2
+                     : b[0] >= 0xe0 && b[0] < 0xf0 ? 3
+                     : b[0] >= 0xf0 && b[0] < 0xf5 ? 4
+                                                   : 0;
     if (n == 0 || n > left) return 0;
     for (size_t i = 1; i < n; i++)
         if ((b[i] & 0xc0) != 0x80) return 0;
@@ -158,8 +159,10 @@ static enum qrn_status parse_string(struct parser *p)
         }
     }
     if (at == p->end) return fail_at(p, at, "text ends inside a string");
-    *v = (struct qrn_json_value){.type = QRN_JSON_STRING, .n = (uint32_t)(out - p->next_text),
-                                 .n_all = 1, .as.string = p->next_text};
+    *v = (struct qrn_json_value){.type = QRN_JSON_STRING,
+                                 .n = (uint32_t)(out - p->next_text),
+                                 .n_all = 1,
+                                 .as.string = p->next_text};
     *out++ = '\0';
     p->next_text = out;
     p->at = at + 1;
@@ -231,8 +234,7 @@ static enum qrn_status parse_number(struct parser *p)
     *v = (struct qrn_json_value){.type = QRN_JSON_NUMBER, .n_all = 1};
     if (whole && n_dropped == 0 && mantissa <= (uint64_t)INT64_MAX + negative) {
         v->type = QRN_JSON_INTEGER;
-        v->as.integer = !negative ? (int64_t)mantissa
-                        : mantissa ? -(int64_t)(mantissa - 1) - 1 : 0;
+        v->as.integer = !negative ? (int64_t)mantissa : mantissa ? -(int64_t)(mantissa - 1) - 1 : 0;
     } else {
         const double d = scale_decimal(mantissa, exponent);
         if (!isfinite(d)) return fail_at(p, p->at, "number out of range");
@@ -367,14 +369,20 @@ enum qrn_status qrn_json_parse(const void *text, size_t n_bytes, size_t budget,
     if (!qrn_mul_size(json->n_values, sizeof *json->values + sizeof(char *), &n_all) ||
         !qrn_add_size(n_all, json->n_text, &n_all) || n_all > budget) {
         *json = (struct qrn_json){0};
-        return qrn_fail(err, QRN_ERR_FORMAT,
-                        "JSON of %zu bytes holds too many values: they would take %zu bytes of memory, "
-                        "the limit is %zu", n_bytes, n_all, budget);
+        return qrn_fail(
+            err, QRN_ERR_FORMAT,
+            "JSON of %zu bytes holds too many values: they would take %zu bytes of memory, "
+            "the limit is %zu",
+            n_bytes, n_all, budget);
     }
     json->values = qrn_alloc(&json->allocator, json->n_values * sizeof *json->values);
     json->text = qrn_alloc(&json->allocator, json->n_text);
-    struct parser p = {.at = text, .start = text, .next_value = json->values,
-                       .next_text = json->text, .allocator = &json->allocator, .err = err};
+    struct parser p = {.at = text,
+                       .start = text,
+                       .next_value = json->values,
+                       .next_text = json->text,
+                       .allocator = &json->allocator,
+                       .err = err};
     p.end = p.start + n_bytes;
     const enum qrn_status s =
         json->values && json->text ? parse_all(&p) : qrn_fail_memory(err, n_all, "JSON");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * JSON from untrusted bytes, as a flat list of values.  Within bounds of depth and memory, all of it
- * from the caller's allocator; in a few allocations whose failure is never taken for bad syntax. */
+ * JSON from untrusted bytes, as a flat list of values.  Within bounds of depth and memory, all of
+ * it from the caller's allocator; in a few allocations whose failure is never taken for bad syntax.
+ */
 #ifndef QUERN_BASE_JSON_H
 #define QUERN_BASE_JSON_H
 

@@ -16,7 +16,8 @@ struct qrn_quoted qrn_quote(const char *bytes, size_t n_bytes)
         *at++ = c < 0x20 || c == 0x7f || c == '"' ? '?' : bytes[i];
     }
     if (n < n_bytes) {
-        while (at > q.text + 1 && ((unsigned char)at[-1] & 0xc0) == 0x80) at--; /* whole characters */
+        while (at > q.text + 1 && ((unsigned char)at[-1] & 0xc0) == 0x80)
+            at--; /* whole characters */
         if (at > q.text + 1 && (unsigned char)at[-1] >= 0xc0) at--;
         memcpy(at, "...", 3);
         at += 3;

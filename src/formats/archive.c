@@ -30,8 +30,7 @@ void qrn_archive_free(struct qrn_archive *archive)
         next = block->next;
         qrn_free(&archive->allocator, block, sizeof *block + block->n_bytes);
     }
-    qrn_free(&archive->allocator, archive->tensors,
-             archive->n_reserved * sizeof *archive->tensors);
+    qrn_free(&archive->allocator, archive->tensors, archive->n_reserved * sizeof *archive->tensors);
     *archive = (struct qrn_archive){0};
 }
 

@@ -11,8 +11,8 @@
 #define QRN_ARCHIVE_MAX_DIMS 8
 
 struct qrn_archive_tensor {
-    const char *name;     /* owned by the archive, NUL-terminated */
-    enum qrn_dtype dtype; /* QRN_DTYPE_COUNT: a type that we know by name at most; see type_name */
+    const char *name;      /* owned by the archive, NUL-terminated */
+    enum qrn_dtype dtype;  /* QRN_DTYPE_COUNT: a type that we know by name at most; see type_name */
     const char *type_name; /* as the file says it: "q4_0", "F8_E4M3", "type 77" */
     int n_dims;
     int64_t shape[QRN_ARCHIVE_MAX_DIMS]; /* outermost first, whatever the file's order */

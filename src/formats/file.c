@@ -119,9 +119,15 @@ enum qrn_status qrn_file_open_source(const struct qrn_source *source, const char
 void qrn_file_close(struct qrn_file *file)
 {
     switch (file->origin) {
-    case ORIGIN_MAPPED: munmap(file->handle, file->n_bytes); break;
-    case ORIGIN_SOURCE: file->source->close(file->source->user, file->handle); break;
-    case ORIGIN_COPY: qrn_free(&file->allocator, file->handle, file->n_bytes); break;
+    case ORIGIN_MAPPED:
+        munmap(file->handle, file->n_bytes);
+        break;
+    case ORIGIN_SOURCE:
+        file->source->close(file->source->user, file->handle);
+        break;
+    case ORIGIN_COPY:
+        qrn_free(&file->allocator, file->handle, file->n_bytes);
+        break;
     }
     *file = (struct qrn_file){0};
 }

@@ -9,9 +9,9 @@
 #include "base/memory.h"
 #include "formats/gguf_read.h"
 
-#define MAX_PARTS 99999 /* five digits */
+#define MAX_PARTS     99999 /* five digits */
 #define SUFFIX_FORMAT "-%05d-of-%05d.gguf"
-#define N_SUFFIX 20 /* "-00001-of-00003.gguf" */
+#define N_SUFFIX      20 /* "-00001-of-00003.gguf" */
 
 /* What is needed while a set is being opened. */
 struct opening {
@@ -29,8 +29,7 @@ static enum qrn_status open_part(struct opening *o, size_t i, struct qrn_error *
     struct qrn_file *file = &o->gguf->files[i];
     QRN_TRY(o->source ? qrn_file_open_source(o->source, o->path, o->host, file, err)
                       : qrn_file_open(o->path, o->host, file, err));
-    const enum qrn_status s =
-        qrn_gguf_read_metadata(file, &o->gguf->allocator, &o->parts[i], err);
+    const enum qrn_status s = qrn_gguf_read_metadata(file, &o->gguf->allocator, &o->parts[i], err);
     return s == QRN_OK ? s : qrn_error_prefix(err, s, "%s", o->path);
 }
 
@@ -55,11 +54,14 @@ static enum qrn_status check_part(const struct qrn_gguf_part *part, size_t i, si
     QRN_TRY(part_int(part, "split.count", 0, &count, err));
     if (count != (int64_t)n)
         return qrn_fail(err, QRN_ERR_FORMAT,
-                        "split.count is %" PRId64 ", but the first file of the set says %zu", count, n);
+                        "split.count is %" PRId64 ", but the first file of the set says %zu", count,
+                        n);
     if (no != (int64_t)i)
         return qrn_fail(err, QRN_ERR_FORMAT,
-                        "split.no is %" PRId64 ", but the name says %zu: the file stands in the place "
-                        "of another of the set", no, i);
+                        "split.no is %" PRId64
+                        ", but the name says %zu: the file stands in the place "
+                        "of another of the set",
+                        no, i);
     return QRN_OK;
 }
 
@@ -83,23 +85,24 @@ static enum qrn_status open_set(struct opening *o, size_t n, struct qrn_error *e
     if (no != 0)
         return qrn_fail(err, QRN_ERR_ARGUMENT,
                         "%s is number %" PRId64 " of a set of %zu files; open the first, "
-                        "...-00001-of-%05zu.gguf", o->path, no + 1, n, n);
+                        "...-00001-of-%05zu.gguf",
+                        o->path, no + 1, n, n);
     struct qrn_gguf_part *parts =
         qrn_realloc(&g->allocator, o->parts, sizeof *parts, n * sizeof *parts);
     if (!parts) return qrn_fail_memory(err, n * sizeof *parts, "the files of a split set");
     o->parts = parts;
     o->n_parts = n;
     memset(parts + 1, 0, (n - 1) * sizeof *parts);
-    struct qrn_file *files =
-        qrn_realloc(&g->allocator, g->files, sizeof *files, n * sizeof *files);
+    struct qrn_file *files = qrn_realloc(&g->allocator, g->files, sizeof *files, n * sizeof *files);
     if (!files) return qrn_fail_memory(err, n * sizeof *files, "the files of a split set");
     g->files = files;
     g->n_files = n;
     memset(files + 1, 0, (n - 1) * sizeof *files);
     if (!name_part(o, 0))
-        return qrn_fail(err, QRN_ERR_FORMAT,
-                        "%s: split.count is %zu, but the name does not end with -00001-of-%05zu.gguf",
-                        o->path, n, n);
+        return qrn_fail(
+            err, QRN_ERR_FORMAT,
+            "%s: split.count is %zu, but the name does not end with -00001-of-%05zu.gguf", o->path,
+            n, n);
     for (size_t i = 1; i < n; i++) {
         (void)name_part(o, i);
         QRN_TRY(open_part(o, i, err));
@@ -149,7 +152,8 @@ static enum qrn_status open_all(struct opening *o, const char *path, struct qrn_
     int64_t n;
     enum qrn_status s = part_int(&o->parts[0], "split.count", 0, &n, err);
     if (s == QRN_OK && (n < 0 || n > MAX_PARTS))
-        s = qrn_fail(err, QRN_ERR_FORMAT, "split.count is %" PRId64 ", wants 0 to %d", n, MAX_PARTS);
+        s = qrn_fail(err, QRN_ERR_FORMAT, "split.count is %" PRId64 ", wants 0 to %d", n,
+                     MAX_PARTS);
     if (s != QRN_OK) return qrn_error_prefix(err, s, "%s", path);
     if (n > 1) QRN_TRY(open_set(o, (size_t)n, err));
     s = read_all_tensors(o, err);

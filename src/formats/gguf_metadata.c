@@ -21,9 +21,9 @@
 size_t qrn_gguf_scalar_bytes(enum qrn_gguf_type type)
 {
     static const uint8_t bytes[QRN_GGUF_TYPE_COUNT] = {
-        [QRN_GGUF_U8] = 1,   [QRN_GGUF_I8] = 1,  [QRN_GGUF_U16] = 2,  [QRN_GGUF_I16] = 2,
-        [QRN_GGUF_U32] = 4,  [QRN_GGUF_I32] = 4, [QRN_GGUF_F32] = 4,  [QRN_GGUF_BOOL] = 1,
-        [QRN_GGUF_U64] = 8,  [QRN_GGUF_I64] = 8, [QRN_GGUF_F64] = 8,
+        [QRN_GGUF_U8] = 1,  [QRN_GGUF_I8] = 1,  [QRN_GGUF_U16] = 2, [QRN_GGUF_I16] = 2,
+        [QRN_GGUF_U32] = 4, [QRN_GGUF_I32] = 4, [QRN_GGUF_F32] = 4, [QRN_GGUF_BOOL] = 1,
+        [QRN_GGUF_U64] = 8, [QRN_GGUF_I64] = 8, [QRN_GGUF_F64] = 8,
     };
     return (unsigned)type < QRN_GGUF_TYPE_COUNT ? bytes[type] : 0;
 }
@@ -38,12 +38,14 @@ static enum qrn_status read_version(struct qrn_reader *r, struct qrn_error *err)
     if (version && (version & 0xffff) == 0)
         return qrn_fail(err, QRN_ERR_UNSUPPORTED,
                         "big-endian GGUF (its version reads as 0x%08" PRIx32 "); convert it to "
-                        "little-endian", version);
+                        "little-endian",
+                        version);
     if (version == 1)
         return qrn_fail(err, QRN_ERR_UNSUPPORTED,
                         "GGUF version 1, which had other lengths; convert the model again");
     if (version != 2 && version != 3)
-        return qrn_fail(err, QRN_ERR_UNSUPPORTED, "GGUF version %" PRIu32 ", wants 2 or 3", version);
+        return qrn_fail(err, QRN_ERR_UNSUPPORTED, "GGUF version %" PRIu32 ", wants 2 or 3",
+                        version);
     return QRN_OK;
 }
 
@@ -79,13 +81,13 @@ static enum qrn_status read_array(struct qrn_reader *r, struct qrn_gguf_value *v
     if (r->failed) return qrn_fail(err, QRN_ERR_FORMAT, "ends inside the value of key %s", key);
     if (element >= QRN_GGUF_TYPE_COUNT || element == QRN_GGUF_ARRAY)
         return qrn_fail(err, QRN_ERR_FORMAT,
-                        "key %s is an array of type %" PRIu32 ", wants 0 to 12 and not an array", key,
-                        element);
+                        "key %s is an array of type %" PRIu32 ", wants 0 to 12 and not an array",
+                        key, element);
     const size_t each = element == QRN_GGUF_STRING ? 8 : qrn_gguf_scalar_bytes(element);
     if (n > MAX_ARRAY || n > qrn_reader_left(r) / each)
         return qrn_fail(err, QRN_ERR_FORMAT,
-                        "key %s is an array of %" PRIu64 " elements, but only %zu bytes follow", key, n,
-                        qrn_reader_left(r));
+                        "key %s is an array of %" PRIu64 " elements, but only %zu bytes follow",
+                        key, n, qrn_reader_left(r));
     v->element = (enum qrn_gguf_type)element;
     v->as.array.bytes = r->at;
     v->as.array.n = n;
@@ -97,8 +99,8 @@ static enum qrn_status read_array(struct qrn_reader *r, struct qrn_gguf_value *v
         struct qrn_span ignored;
         if (!read_string(r, &ignored))
             return qrn_fail(err, QRN_ERR_FORMAT,
-                            "key %s: string %" PRIu64 " of %" PRIu64 " ends outside the file", key, i,
-                            n);
+                            "key %s: string %" PRIu64 " of %" PRIu64 " ends outside the file", key,
+                            i, n);
     }
     return QRN_OK;
 }
@@ -120,7 +122,9 @@ void qrn_gguf_read_scalar(struct qrn_reader *r, struct qrn_gguf_value *v)
     case QRN_GGUF_I8:
     case QRN_GGUF_I16:
     case QRN_GGUF_I32:
-    case QRN_GGUF_I64: v->as.i = sign_extend(bits, n_bytes); break;
+    case QRN_GGUF_I64:
+        v->as.i = sign_extend(bits, n_bytes);
+        break;
     case QRN_GGUF_F32: {
         const uint32_t low = (uint32_t)bits;
         float f;
@@ -128,9 +132,15 @@ void qrn_gguf_read_scalar(struct qrn_reader *r, struct qrn_gguf_value *v)
         v->as.f = f;
         break;
     }
-    case QRN_GGUF_F64: memcpy(&v->as.f, &bits, sizeof bits); break;
-    case QRN_GGUF_BOOL: v->as.u = bits != 0; break;
-    default: v->as.u = bits; break;
+    case QRN_GGUF_F64:
+        memcpy(&v->as.f, &bits, sizeof bits);
+        break;
+    case QRN_GGUF_BOOL:
+        v->as.u = bits != 0;
+        break;
+    default:
+        v->as.u = bits;
+        break;
     }
 }
 

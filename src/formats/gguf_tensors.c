@@ -13,8 +13,8 @@ static const struct {
     uint32_t id;
     const char *name;
 } nameless[] = {
-    {4, "q4_2 (removed)"},      {5, "q4_3 (removed)"},      {31, "q4_0_4_4 (removed)"},
-    {32, "q4_0_4_8 (removed)"}, {33, "q4_0_8_8 (removed)"}, {36, "iq4_nl_4_4 (removed)"},
+    {4, "q4_2 (removed)"},        {5, "q4_3 (removed)"},        {31, "q4_0_4_4 (removed)"},
+    {32, "q4_0_4_8 (removed)"},   {33, "q4_0_8_8 (removed)"},   {36, "iq4_nl_4_4 (removed)"},
     {37, "iq4_nl_4_8 (removed)"}, {38, "iq4_nl_8_8 (removed)"},
 };
 
@@ -38,10 +38,9 @@ static enum qrn_status read_entry(struct qrn_reader *r, struct entry *e, struct 
     e->n_dims = qrn_reader_u32(r);
     if (!r->failed) e->name = (struct qrn_span){(const char *)name, (size_t)n_name};
     if (!r->failed && e->n_dims > QRN_GGUF_MAX_DIMS)
-        return qrn_fail(err, QRN_ERR_FORMAT,
-                        "tensor %s has %" PRIu32 " dimensions, the limit is %d",
-                        qrn_quote(e->name.bytes, e->name.n_bytes).text, e->n_dims,
-                        QRN_GGUF_MAX_DIMS);
+        return qrn_fail(
+            err, QRN_ERR_FORMAT, "tensor %s has %" PRIu32 " dimensions, the limit is %d",
+            qrn_quote(e->name.bytes, e->name.n_bytes).text, e->n_dims, QRN_GGUF_MAX_DIMS);
     for (uint32_t i = 0; i < e->n_dims && !r->failed; i++) e->ne[i] = qrn_reader_u64(r);
     e->type = qrn_reader_u32(r);
     e->offset = qrn_reader_u64(r);
@@ -89,12 +88,12 @@ static enum qrn_status place(const struct entry *e, enum qrn_dtype dtype, int64_
                         name.text, row, info->block_elements, info->name);
     size_t n_bytes;
     const uint64_t n_blocks = (uint64_t)n_elements / (uint64_t)info->block_elements;
-    if (n_blocks > SIZE_MAX ||
-        !qrn_mul_size((size_t)n_blocks, (size_t)info->block_bytes, &n_bytes))
+    if (n_blocks > SIZE_MAX || !qrn_mul_size((size_t)n_blocks, (size_t)info->block_bytes, &n_bytes))
         return qrn_fail(err, QRN_ERR_FORMAT, "tensor %s: the size in bytes overflows", name.text);
     if (e->offset % alignment != 0)
         return qrn_fail(err, QRN_ERR_FORMAT,
-                        "tensor %s is at offset %" PRIu64 ", which the alignment %zu does not divide",
+                        "tensor %s is at offset %" PRIu64
+                        ", which the alignment %zu does not divide",
                         name.text, e->offset, alignment);
     if (e->offset > n_data || n_bytes > n_data - (size_t)e->offset)
         return qrn_fail(err, QRN_ERR_FORMAT,

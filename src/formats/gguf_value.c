@@ -16,7 +16,9 @@ static bool scalar_i64(const struct qrn_gguf_value *v, int64_t *out)
     case QRN_GGUF_I8:
     case QRN_GGUF_I16:
     case QRN_GGUF_I32:
-    case QRN_GGUF_I64: *out = v->as.i; return true;
+    case QRN_GGUF_I64:
+        *out = v->as.i;
+        return true;
     case QRN_GGUF_U8:
     case QRN_GGUF_U16:
     case QRN_GGUF_U32:
@@ -25,7 +27,8 @@ static bool scalar_i64(const struct qrn_gguf_value *v, int64_t *out)
         if (v->as.u > INT64_MAX) return false;
         *out = (int64_t)v->as.u;
         return true;
-    default: return false;
+    default:
+        return false;
     }
 }
 

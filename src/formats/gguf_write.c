@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Writing GGUF version 3, byte for byte as llama.cpp lays it out: header, metadata, list of tensors,
- * then the data, each part and each tensor padded to the alignment. */
+ * Writing GGUF version 3, byte for byte as llama.cpp lays it out: header, metadata, list of
+ * tensors, then the data, each part and each tensor padded to the alignment. */
 #include "formats/gguf.h"
 
 #include <inttypes.h>
@@ -34,8 +34,7 @@ enum qrn_status qrn_gguf_writer_create(const char *path, const struct qrn_host *
                                        struct qrn_gguf_writer **out, struct qrn_error *err)
 {
     *out = NULL;
-    const struct qrn_allocator allocator =
-        host ? host->allocator : (struct qrn_allocator){0};
+    const struct qrn_allocator allocator = host ? host->allocator : (struct qrn_allocator){0};
     struct qrn_gguf_writer *w = qrn_alloc_zeroed(&allocator, sizeof *w);
     if (!w) return qrn_fail_memory(err, sizeof *w, "a GGUF writer");
     w->allocator = w->values.allocator = w->infos.allocator = w->sizes.allocator = allocator;
@@ -94,9 +93,9 @@ static void take_alignment(struct qrn_gguf_writer *w, uint64_t value)
     if (value && (value & (value - 1)) == 0 && value <= UINT32_MAX && w->n_tensors == 0)
         w->alignment = (size_t)value;
     else
-        w->out.status =
-            qrn_fail(&w->out.error, QRN_ERR_ARGUMENT,
-                     "general.alignment %" PRIu64 ": wants a power of two, before any tensor", value);
+        w->out.status = qrn_fail(
+            &w->out.error, QRN_ERR_ARGUMENT,
+            "general.alignment %" PRIu64 ": wants a power of two, before any tensor", value);
 }
 
 void qrn_gguf_write_u32(struct qrn_gguf_writer *w, const char *key, uint32_t value)
@@ -159,7 +158,9 @@ void qrn_gguf_write_value(struct qrn_gguf_writer *w, const struct qrn_gguf_value
     if (!begin_value(w, v->key, v->type)) return;
     struct qrn_buffer *b = &w->values;
     switch (v->type) {
-    case QRN_GGUF_STRING: put_string(b, v->as.string.bytes, v->as.string.n_bytes); break;
+    case QRN_GGUF_STRING:
+        put_string(b, v->as.string.bytes, v->as.string.n_bytes);
+        break;
     case QRN_GGUF_ARRAY:
         qrn_buffer_uint(b, (uint64_t)v->element, 4);
         qrn_buffer_uint(b, v->as.array.n, 8);
@@ -265,8 +266,8 @@ static void write_header(struct qrn_gguf_writer *w)
         qrn_output_write(&w->out, head.bytes, head.n_bytes);
         qrn_output_write(&w->out, w->values.bytes, w->values.n_bytes);
         qrn_output_write(&w->out, w->infos.bytes, w->infos.n_bytes);
-        qrn_output_zeros(&w->out, padding(head.n_bytes + w->values.n_bytes + w->infos.n_bytes,
-                                          w->alignment));
+        qrn_output_zeros(
+            &w->out, padding(head.n_bytes + w->values.n_bytes + w->infos.n_bytes, w->alignment));
         if (w->n_tensors) w->n_missing = qrn_load_le(w->sizes.bytes, 8);
         next_tensor(w);
     }
@@ -279,9 +280,9 @@ void qrn_gguf_write_data(struct qrn_gguf_writer *w, const void *bytes, size_t n_
     if (usable(w) && !w->in_data) write_header(w);
     while (n_bytes && usable(w)) {
         if (w->i_tensor == w->n_tensors) {
-            w->out.status = qrn_fail(&w->out.error, QRN_ERR_ARGUMENT,
-                                     "%zu bytes more than the %" PRIu64 " tensors have", n_bytes,
-                                     w->n_tensors);
+            w->out.status =
+                qrn_fail(&w->out.error, QRN_ERR_ARGUMENT,
+                         "%zu bytes more than the %" PRIu64 " tensors have", n_bytes, w->n_tensors);
             return;
         }
         const size_t n = n_bytes < w->n_missing ? n_bytes : (size_t)w->n_missing;
@@ -302,10 +303,9 @@ enum qrn_status qrn_gguf_writer_finish(struct qrn_gguf_writer *w, struct qrn_err
 {
     if (usable(w) && !w->in_data) write_header(w);
     if (usable(w) && w->i_tensor < w->n_tensors)
-        w->out.status =
-            qrn_fail(&w->out.error, QRN_ERR_STATE,
-                     "tensor %" PRIu64 " of %" PRIu64 " still wants %" PRIu64 " bytes",
-                     w->i_tensor + 1, w->n_tensors, w->n_missing);
+        w->out.status = qrn_fail(&w->out.error, QRN_ERR_STATE,
+                                 "tensor %" PRIu64 " of %" PRIu64 " still wants %" PRIu64 " bytes",
+                                 w->i_tensor + 1, w->n_tensors, w->n_missing);
     const enum qrn_status s = qrn_output_finish(&w->out, err);
     const struct qrn_allocator allocator = w->allocator;
     qrn_buffer_free(&w->values);

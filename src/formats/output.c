@@ -11,8 +11,8 @@
 static enum qrn_status fail_io(struct qrn_output *out)
 {
     if (out->status == QRN_OK)
-        out->status = qrn_fail(&out->error, QRN_ERR_IO, "%s: %s", out->path,
-                               strerror(errno ? errno : EIO));
+        out->status =
+            qrn_fail(&out->error, QRN_ERR_IO, "%s: %s", out->path, strerror(errno ? errno : EIO));
     return out->status;
 }
 
@@ -76,8 +76,7 @@ enum qrn_status qrn_output_finish(struct qrn_output *out, struct qrn_error *err)
 {
     errno = 0;
     if (fclose(out->file) != 0) (void)fail_io(out);
-    if (out->part && out->status == QRN_OK && rename(out->part, out->path) != 0)
-        (void)fail_io(out);
+    if (out->part && out->status == QRN_OK && rename(out->part, out->path) != 0) (void)fail_io(out);
     if (out->part && out->status != QRN_OK) (void)remove(out->part);
     const enum qrn_status s = out->status;
     if (s != QRN_OK && err) *err = out->error;

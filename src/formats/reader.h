@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A cursor over untrusted little-endian bytes.  Failure sticks: read a group, look at failed once. */
+ * A cursor over untrusted little-endian bytes.  Failure sticks: read a group, look at failed once.
+ */
 #ifndef QUERN_FORMATS_READER_H
 #define QUERN_FORMATS_READER_H
 

@@ -18,9 +18,10 @@ static const struct {
     const char *name;
     enum qrn_dtype dtype;
 } dtypes[] = {
-    {"F64", QRN_F64},         {"F32", QRN_F32},         {"F16", QRN_F16}, {"BF16", QRN_BF16},
-    {"I64", QRN_I64},         {"I32", QRN_I32},         {"I16", QRN_I16}, {"I8", QRN_I8},
-    {"U64", QRN_U64},         {"U32", QRN_U32},         {"U16", QRN_U16}, {"U8", QRN_U8},
+    {"F64", QRN_F64},         {"F32", QRN_F32},         {"F16", QRN_F16},
+    {"BF16", QRN_BF16},       {"I64", QRN_I64},         {"I32", QRN_I32},
+    {"I16", QRN_I16},         {"I8", QRN_I8},           {"U64", QRN_U64},
+    {"U32", QRN_U32},         {"U16", QRN_U16},         {"U8", QRN_U8},
     {"BOOL", QRN_BOOL},       {"F8_E4M3", QRN_F8_E4M3}, {"F8_E5M2", QRN_F8_E5M2},
     {"F8_E8M0", QRN_F8_E8M0},
 };
@@ -63,8 +64,8 @@ static enum qrn_status take_shape(const struct qrn_json_value *value, const char
         return qrn_fail(err, QRN_ERR_FORMAT, "tensor %s: shape is missing or not an array", quoted);
     const size_t n_dims = value->n;
     if (n_dims > QRN_ARCHIVE_MAX_DIMS)
-        return qrn_fail(err, QRN_ERR_FORMAT, "tensor %s has %zu dimensions, the limit is %d", quoted,
-                        n_dims, QRN_ARCHIVE_MAX_DIMS);
+        return qrn_fail(err, QRN_ERR_FORMAT, "tensor %s has %zu dimensions, the limit is %d",
+                        quoted, n_dims, QRN_ARCHIVE_MAX_DIMS);
     t->n_dims = (int)n_dims;
     *n_elements = 1;
     for (size_t i = 0; i < n_dims; i++) {
@@ -82,12 +83,12 @@ static enum qrn_status take_shape(const struct qrn_json_value *value, const char
     return QRN_OK;
 }
 
-static enum qrn_status take_offsets(const struct qrn_json_value *value, const char *quoted, const uint8_t *data,
-                                    size_t n_data, struct qrn_archive_tensor *t,
-                                    struct qrn_error *err)
+static enum qrn_status take_offsets(const struct qrn_json_value *value, const char *quoted,
+                                    const uint8_t *data, size_t n_data,
+                                    struct qrn_archive_tensor *t, struct qrn_error *err)
 {
-    if (!qrn_json_is(value, QRN_JSON_ARRAY) || value->n != 2 ||
-        value[1].type != QRN_JSON_INTEGER || value[2].type != QRN_JSON_INTEGER)
+    if (!qrn_json_is(value, QRN_JSON_ARRAY) || value->n != 2 || value[1].type != QRN_JSON_INTEGER ||
+        value[2].type != QRN_JSON_INTEGER)
         return qrn_fail(err, QRN_ERR_FORMAT,
                         "tensor %s: data_offsets is missing or not two integers", quoted);
     const int64_t begin = value[1].as.integer, end = value[2].as.integer;
@@ -101,28 +102,30 @@ static enum qrn_status take_offsets(const struct qrn_json_value *value, const ch
     return QRN_OK;
 }
 
-static enum qrn_status add_tensor(const char *name, const struct qrn_json_value *entry, const uint8_t *data,
-                                  size_t n_data, int i_file, struct qrn_archive *archive,
-                                  struct qrn_error *err)
+static enum qrn_status add_tensor(const char *name, const struct qrn_json_value *entry,
+                                  const uint8_t *data, size_t n_data, int i_file,
+                                  struct qrn_archive *archive, struct qrn_error *err)
 {
     const struct qrn_quoted quoted = qrn_quote(name, strlen(name));
     if (entry->type != QRN_JSON_OBJECT)
-        return qrn_fail(err, QRN_ERR_FORMAT, "the entry of tensor %s is not an object", quoted.text);
+        return qrn_fail(err, QRN_ERR_FORMAT, "the entry of tensor %s is not an object",
+                        quoted.text);
     struct qrn_archive_tensor t = {.i_file = i_file};
     size_t n_elements, n_bytes;
     QRN_TRY(take_dtype(qrn_json_member(entry, "dtype"), quoted.text, archive, &t, err));
     QRN_TRY(take_shape(qrn_json_member(entry, "shape"), quoted.text, &t, &n_elements, err));
-    QRN_TRY(take_offsets(qrn_json_member(entry, "data_offsets"), quoted.text, data, n_data, &t,
-                         err));
+    QRN_TRY(
+        take_offsets(qrn_json_member(entry, "data_offsets"), quoted.text, data, n_data, &t, err));
     if (t.dtype != QRN_DTYPE_COUNT) {
         const size_t each = (size_t)qrn_dtype_info(t.dtype)->block_bytes;
         if (!qrn_mul_size(n_elements, each, &n_bytes))
             return qrn_fail(err, QRN_ERR_FORMAT, "tensor %s: the size in bytes overflows",
                             quoted.text);
         if (n_bytes != t.n_bytes)
-            return qrn_fail(err, QRN_ERR_FORMAT,
-                            "tensor %s: %zu elements of %s take %zu bytes, but data_offsets span %zu",
-                            quoted.text, n_elements, t.type_name, n_bytes, t.n_bytes);
+            return qrn_fail(
+                err, QRN_ERR_FORMAT,
+                "tensor %s: %zu elements of %s take %zu bytes, but data_offsets span %zu",
+                quoted.text, n_elements, t.type_name, n_bytes, t.n_bytes);
     }
     return qrn_archive_add(archive, name, strlen(name), &t, err);
 }
@@ -199,8 +202,8 @@ static enum qrn_status read_file(const struct qrn_file *file, int i_file,
         return qrn_fail(err, QRN_ERR_FORMAT,
                         "not a safetensors file: the header does not start with '{'");
     struct qrn_json header;
-    QRN_TRY(qrn_json_parse(text, (size_t)n_header, qrn_json_budget(file->n_bytes), host, &header,
-                           err));
+    QRN_TRY(
+        qrn_json_parse(text, (size_t)n_header, qrn_json_budget(file->n_bytes), host, &header, err));
     const enum qrn_status s =
         add_all(header.values, r.at, qrn_reader_left(&r), i_file, archive, err);
     qrn_json_free(&header);

@@ -123,8 +123,7 @@ static enum qrn_status check_map(const struct opening *o, const struct qrn_json_
         const struct qrn_archive_tensor *t = qrn_archive_find(&o->st->archive, key->as.string);
         if (!t || strcmp(o->shards[t->i_file], shard) != 0)
             return qrn_fail(err, QRN_ERR_FORMAT, "the index says that tensor %s is in %s, it is %s",
-                            qrn_quote(key->as.string, key->n).text,
-                            qrn_quote(shard, key[1].n).text,
+                            qrn_quote(key->as.string, key->n).text, qrn_quote(shard, key[1].n).text,
                             t ? "in another shard" : "not there");
     }
     return QRN_OK;

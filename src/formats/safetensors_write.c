@@ -43,7 +43,8 @@ static enum qrn_status check_tensor(const struct qrn_archive_tensor *t, struct q
     size_t n_bytes = (size_t)info->block_bytes;
     for (int i = 0; i < t->n_dims; i++)
         if (t->shape[i] < 0 || !qrn_mul_size(n_bytes, (size_t)t->shape[i], &n_bytes))
-            return qrn_fail(err, QRN_ERR_SHAPE, "tensor %s: the size in bytes overflows", name.text);
+            return qrn_fail(err, QRN_ERR_SHAPE, "tensor %s: the size in bytes overflows",
+                            name.text);
     if (n_bytes != t->n_bytes)
         return qrn_fail(err, QRN_ERR_SHAPE, "tensor %s has %zu bytes of data, its shape wants %zu",
                         name.text, t->n_bytes, n_bytes);

@@ -10,21 +10,21 @@
 #include "base/memory.h"
 
 /* X(field, least, most, "its key in config.json", "in GGUF") */
-#define RANGE_LIST(X)                                                                            \
-    X(d_model, 1, 1 << 20, "hidden_size", "embedding_length")                                    \
-    X(vocab_size, 1, 1 << 24, "vocab_size", "rows of token_embd.weight")                         \
-    X(context_length, 1, 1 << 30, "max_position_embeddings", "context_length")                   \
-    X(n_layers, 1, 1024, "num_hidden_layers", "block_count")                                     \
-    X(n_mtp_layers, 0, 16, "mtp_num_hidden_layers", "nextn_predict_layers")                      \
-    X(n_heads, 1, 4096, "num_attention_heads", "attention.head_count")                           \
-    X(n_kv_heads, 1, 4096, "num_key_value_heads", "attention.head_count_kv")                     \
-    X(head_dim, 2, 4096, "head_dim", "attention.key_length")                                     \
-    X(n_rot, 2, 4096, "partial_rotary_factor * head_dim", "rope.dimension_count")                \
-    X(n_k_heads, 1, 4096, "linear_num_key_heads", "ssm.group_count")                             \
-    X(n_v_heads, 1, 4096, "linear_num_value_heads", "ssm.time_step_rank")                        \
-    X(d_k, 1, 4096, "linear_key_head_dim", "ssm.state_size")                                     \
-    X(d_v, 1, 4096, "linear_value_head_dim", "ssm.inner_size / ssm.time_step_rank")              \
-    X(conv_kernel, 2, 64, "linear_conv_kernel_dim", "ssm.conv_kernel")                           \
+#define RANGE_LIST(X)                                                                              \
+    X(d_model, 1, 1 << 20, "hidden_size", "embedding_length")                                      \
+    X(vocab_size, 1, 1 << 24, "vocab_size", "rows of token_embd.weight")                           \
+    X(context_length, 1, 1 << 30, "max_position_embeddings", "context_length")                     \
+    X(n_layers, 1, 1024, "num_hidden_layers", "block_count")                                       \
+    X(n_mtp_layers, 0, 16, "mtp_num_hidden_layers", "nextn_predict_layers")                        \
+    X(n_heads, 1, 4096, "num_attention_heads", "attention.head_count")                             \
+    X(n_kv_heads, 1, 4096, "num_key_value_heads", "attention.head_count_kv")                       \
+    X(head_dim, 2, 4096, "head_dim", "attention.key_length")                                       \
+    X(n_rot, 2, 4096, "partial_rotary_factor * head_dim", "rope.dimension_count")                  \
+    X(n_k_heads, 1, 4096, "linear_num_key_heads", "ssm.group_count")                               \
+    X(n_v_heads, 1, 4096, "linear_num_value_heads", "ssm.time_step_rank")                          \
+    X(d_k, 1, 4096, "linear_key_head_dim", "ssm.state_size")                                       \
+    X(d_v, 1, 4096, "linear_value_head_dim", "ssm.inner_size / ssm.time_step_rank")                \
+    X(conv_kernel, 2, 64, "linear_conv_kernel_dim", "ssm.conv_kernel")                             \
     X(n_experts, 0, 4096, "num_experts", "expert_count")
 
 static enum qrn_status check_range(const char *hf, const char *gguf, int64_t value, int64_t least,
@@ -32,8 +32,8 @@ static enum qrn_status check_range(const char *hf, const char *gguf, int64_t val
 {
     if (value >= least && value <= most) return QRN_OK;
     return qrn_fail(err, QRN_ERR_FORMAT,
-                    "%s (%s in GGUF) is %" PRId64 ", wants %" PRId64 " to %" PRId64, hf, gguf, value,
-                    least, most);
+                    "%s (%s in GGUF) is %" PRId64 ", wants %" PRId64 " to %" PRId64, hf, gguf,
+                    value, least, most);
 }
 
 static enum qrn_status check_mlp(const struct qrn_model_config *c, struct qrn_error *err)
@@ -53,8 +53,8 @@ static enum qrn_status check_divides(const char *what, int64_t whole, int64_t pa
                                      struct qrn_error *err)
 {
     if (whole % part == 0) return QRN_OK;
-    return qrn_fail(err, QRN_ERR_FORMAT, "%s: %" PRId64 " is not a multiple of %" PRId64, what, whole,
-                    part);
+    return qrn_fail(err, QRN_ERR_FORMAT, "%s: %" PRId64 " is not a multiple of %" PRId64, what,
+                    whole, part);
 }
 
 static enum qrn_status check_number(const char *what, double value, double least, double most,
@@ -85,8 +85,8 @@ enum qrn_status qrn_config_check(const struct qrn_model_config *c, struct qrn_er
     QRN_TRY(check_divides("linear value heads per key head", c->n_v_heads, c->n_k_heads, err));
     QRN_TRY(check_divides("rotary dims in pairs", c->n_rot, 2, err));
     if (c->n_rot > c->head_dim)
-        return qrn_fail(err, QRN_ERR_FORMAT, "%" PRId64 " rotary dims in heads of %" PRId64, c->n_rot,
-                        c->head_dim);
+        return qrn_fail(err, QRN_ERR_FORMAT, "%" PRId64 " rotary dims in heads of %" PRId64,
+                        c->n_rot, c->head_dim);
     QRN_TRY(check_number("rms_norm_eps", c->rms_eps, 1e-12, 1, err));
     QRN_TRY(check_number("rope_theta", c->rope_theta, 1, 1e15, err));
     for (int i = 0; i < 4; i++)
@@ -111,10 +111,10 @@ enum qrn_status qrn_config_add_eos(struct qrn_model_config *c, int64_t id, struc
 enum qrn_status qrn_config_layers(struct qrn_model_config *c, int64_t n_layers, int64_t interval,
                                   struct qrn_error *err)
 {
-    QRN_TRY(check_range("num_hidden_layers", "block_count - nextn_predict_layers", n_layers, 1, 1024,
-                        err));
-    QRN_TRY(check_range("full_attention_interval", "full_attention_interval", interval, 1, 1024,
-                        err));
+    QRN_TRY(check_range("num_hidden_layers", "block_count - nextn_predict_layers", n_layers, 1,
+                        1024, err));
+    QRN_TRY(
+        check_range("full_attention_interval", "full_attention_interval", interval, 1, 1024, err));
     c->layer_is_linear = qrn_alloc(&c->allocator, (size_t)n_layers * sizeof *c->layer_is_linear);
     if (!c->layer_is_linear) return qrn_fail_memory(err, (size_t)n_layers, "the kinds of layers");
     c->n_layers = n_layers;
@@ -138,7 +138,7 @@ void qrn_config_free(struct qrn_model_config *c)
 
 static int compare_path(const void *path, const void *override)
 {
-    return strcmp(path, ((const struct qrn_mlx_override *)override)->path);
+    return strcmp(path, ((const struct qrn_mlx_override *) override)->path);
 }
 
 struct qrn_mlx_quant qrn_config_mlx_quant(const struct qrn_model_config *c, const char *path)

@@ -67,8 +67,8 @@ static enum qrn_status get_integer(const struct source *s, const char *key, int6
         if (!qrn_gguf_array_i64(v, i, &one)) return wrong_type(s, key, "made of integers", err);
         if (one != 0 && *out != 0 && one != *out)
             return qrn_fail(err, QRN_ERR_UNSUPPORTED,
-                            "key %s.%s differs between layers: %" PRId64 " and %" PRId64, s->prefix, key,
-                            *out, one);
+                            "key %s.%s differs between layers: %" PRId64 " and %" PRId64, s->prefix,
+                            key, *out, one);
         if (one != 0) *out = one;
     }
     return QRN_OK;
@@ -138,7 +138,8 @@ static enum qrn_status take_sizes(const struct source *s, struct qrn_model_confi
     QRN_TRY(get_integer(s, "ssm.inner_size", REQUIRED, &inner, err));
     if (c->n_v_heads < 1 || inner % c->n_v_heads != 0)
         return qrn_fail(err, QRN_ERR_FORMAT,
-                        "ssm.inner_size %" PRId64 " is not a multiple of ssm.time_step_rank %" PRId64,
+                        "ssm.inner_size %" PRId64
+                        " is not a multiple of ssm.time_step_rank %" PRId64,
                         inner, c->n_v_heads);
     c->d_v = inner / c->n_v_heads;
     return QRN_OK;
@@ -157,8 +158,8 @@ static enum qrn_status take_mlp(const struct source *s, struct qrn_model_config 
                         c->n_experts);
     QRN_TRY(get_integer(s, "expert_used_count", REQUIRED, &c->n_experts_used, err));
     QRN_TRY(get_integer(s, "expert_feed_forward_length", REQUIRED, &c->d_ff_expert, err));
-    QRN_TRY(get_integer(s, "expert_shared_feed_forward_length", c->d_ff_expert, &c->d_ff_shared,
-                        err));
+    QRN_TRY(
+        get_integer(s, "expert_shared_feed_forward_length", c->d_ff_expert, &c->d_ff_shared, err));
     return get_bool(s, "expert_weights_norm", true, &c->norm_topk, err);
 }
 
@@ -239,7 +240,8 @@ static enum qrn_status take_layers(const struct source *s, struct qrn_model_conf
     return QRN_OK;
 }
 
-/* Control tokens that end a text in every model of the family, besides those that the file names. */
+/* Control tokens that end a text in every model of the family, besides those that the file names.
+ */
 static enum qrn_status take_eos_by_name(const struct source *s, const struct qrn_gguf_value *tokens,
                                         struct qrn_model_config *c, struct qrn_error *err)
 {
@@ -266,7 +268,8 @@ static enum qrn_status take_eos_by_name(const struct source *s, const struct qrn
 static enum qrn_status take_vocabulary(const struct source *s, struct qrn_model_config *c,
                                        struct qrn_error *err)
 {
-    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"};
+    static const char *const ends[] = {"tokenizer.ggml.eos_token_id",
+                                       "tokenizer.ggml.eot_token_id"};
     const struct qrn_gguf_value *tokens = qrn_gguf_find(s->gguf, "tokenizer.ggml.tokens");
     const struct qrn_archive_tensor *embedding =
         qrn_archive_find(&s->gguf->archive, "token_embd.weight");

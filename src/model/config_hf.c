@@ -99,8 +99,8 @@ static enum qrn_status take_architecture(json *top, json *text, struct qrn_model
         const char *model_type;
         enum qrn_architecture architecture;
     } known[] = {
-        {"qwen3_5", QRN_QWEN35},          {"qwen3_5_text", QRN_QWEN35},
-        {"qwen3_5_moe", QRN_QWEN35MOE},   {"qwen3_5_moe_text", QRN_QWEN35MOE},
+        {"qwen3_5", QRN_QWEN35},        {"qwen3_5_text", QRN_QWEN35},
+        {"qwen3_5_moe", QRN_QWEN35MOE}, {"qwen3_5_moe_text", QRN_QWEN35MOE},
         {"qwen3_next", QRN_QWEN3NEXT},
     };
     json *value = member(text, "model_type");
@@ -119,8 +119,7 @@ static enum qrn_status take_architecture(json *top, json *text, struct qrn_model
 }
 
 /* A key that must have one value, if it is there. */
-static enum qrn_status require_bool(json *text, const char *key, bool wanted,
-                                    struct qrn_error *err)
+static enum qrn_status require_bool(json *text, const char *key, bool wanted, struct qrn_error *err)
 {
     bool value;
     QRN_TRY(get_bool(text, key, wanted, &value, err));
@@ -155,13 +154,12 @@ static enum qrn_status check_variant(json *text, const struct qrn_model_config *
     return QRN_OK;
 }
 
-static enum qrn_status take_integers(json *text, struct qrn_model_config *c,
-                                     struct qrn_error *err)
+static enum qrn_status take_integers(json *text, struct qrn_model_config *c, struct qrn_error *err)
 {
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
         int64_t value;
-        QRN_TRY(get_integer(text, integers[i].key, integers[i].absent[c->architecture], &value,
-                            err));
+        QRN_TRY(
+            get_integer(text, integers[i].key, integers[i].absent[c->architecture], &value, err));
         memcpy((char *)c + integers[i].field, &value, sizeof value);
     }
     if (c->architecture == QRN_QWEN35 && c->n_experts != 0)
@@ -192,7 +190,8 @@ static enum qrn_status take_layers(json *text, struct qrn_model_config *c, struc
         if (!c->layer_is_linear[i] && strcmp(name, "full_attention") != 0)
             return qrn_fail(err, QRN_ERR_FORMAT,
                             "layer_types[%" PRIu32 "] is %s, wants \"linear_attention\" or "
-                            "\"full_attention\"", i, qrn_quote(name, strlen(name)).text);
+                            "\"full_attention\"",
+                            i, qrn_quote(name, strlen(name)).text);
     }
     return QRN_OK;
 }
@@ -229,8 +228,7 @@ static enum qrn_status take_scaling(json *rope, struct qrn_model_config *c, stru
     return get_number(rope, "attention_factor", whole, &c->yarn.attention_factor, err);
 }
 
-static enum qrn_status take_sections(json *rope, struct qrn_model_config *c,
-                                     struct qrn_error *err)
+static enum qrn_status take_sections(json *rope, struct qrn_model_config *c, struct qrn_error *err)
 {
     json *sections = member(rope, "mrope_section");
     if (!sections) return QRN_OK;
@@ -344,8 +342,7 @@ enum qrn_status qrn_config_from_hf(const char *text, size_t n_text, const char *
     if (host) config->allocator = host->allocator;
     enum qrn_status s = parse("config.json", text, n_text, host, config, take_all, err);
     if (s == QRN_OK && generation)
-        s = parse("generation_config.json", generation, n_generation, host, config,
-                  take_eos, err);
+        s = parse("generation_config.json", generation, n_generation, host, config, take_eos, err);
     if (s != QRN_OK) qrn_config_free(config);
     return s;
 }

@@ -55,7 +55,8 @@ static enum qrn_status take_quant(json *object, const char *where, struct qrn_ml
                                   struct qrn_error *err)
 {
     QRN_TRY(take_mode(object, where, &q->mode, err));
-    QRN_TRY(take_small(object, "group_size", where, modes[q->mode].group_size, &q->group_size, err));
+    QRN_TRY(
+        take_small(object, "group_size", where, modes[q->mode].group_size, &q->group_size, err));
     QRN_TRY(take_small(object, "bits", where, modes[q->mode].bits, &q->bits, err));
     const int g = q->group_size, b = q->bits;
     const bool known = q->mode == QRN_MLX_AFFINE
@@ -91,8 +92,8 @@ static enum qrn_status take_override(const char *path, json *value,
     *q = as_others ? c->mlx : (struct qrn_mlx_quant){0};
     if (value->type == QRN_JSON_BOOL || value->type == QRN_JSON_NULL) return QRN_OK;
     if (value->type != QRN_JSON_OBJECT)
-        return qrn_fail(err, QRN_ERR_FORMAT, "quantization: the value of %s is not an object or false",
-                        quoted.text);
+        return qrn_fail(err, QRN_ERR_FORMAT,
+                        "quantization: the value of %s is not an object or false", quoted.text);
     return take_quant(value, quoted.text, q, err);
 }
 
@@ -139,7 +140,8 @@ enum qrn_status qrn_config_take_quantization(json *top, struct qrn_model_config 
                                              struct qrn_error *err)
 {
     json *object = qrn_json_member(top, "quantization");
-    if (!object || object->type == QRN_JSON_NULL) object = qrn_json_member(top, "quantization_config");
+    if (!object || object->type == QRN_JSON_NULL)
+        object = qrn_json_member(top, "quantization_config");
     if (!object || object->type == QRN_JSON_NULL) return QRN_OK;
     if (object->type != QRN_JSON_OBJECT)
         return qrn_fail(err, QRN_ERR_FORMAT, "quantization is not an object");

@@ -22,8 +22,10 @@ static void reads_values(void **state)
     (void)state;
     struct qrn_json j;
     struct qrn_error e = {0};
-    if (parse(" {\"a\" : [1, -2.5 ,\"x\\n\\u00e9\\ud83d\\ude00\"],\n\t\"b\":{\"c\":true},\"d\":null, "
-              "\"e\":false, \"\":[] }\r\n", &j, &e) != QRN_OK)
+    if (parse(
+            " {\"a\" : [1, -2.5 ,\"x\\n\\u00e9\\ud83d\\ude00\"],\n\t\"b\":{\"c\":true},\"d\":null, "
+            "\"e\":false, \"\":[] }\r\n",
+            &j, &e) != QRN_OK)
         fail_msg("%s", e.text);
     const struct qrn_json_value *a = qrn_json_member(j.values, "a");
     assert_int_equal(j.values[0].n, 5);
@@ -52,13 +54,27 @@ static void reads_numbers(void **state)
         bool whole;
         double value;
     } cases[] = {
-        {"0", true, 0}, {"-0", true, 0}, {"7", true, 7}, {"9223372036854775807", true, 0x1p63},
-        {"-9223372036854775808", true, -0x1p63}, {"9223372036854775808", false, 0x1p63},
-        {"18446744073709551616", false, 0x1p64}, {"1e0", false, 1}, {"1e-06", false, 1e-06},
-        {"1E+7", false, 1e7}, {"10000000.0", false, 1e7}, {"0.25", false, 0.25}, {"0.1", false, 0.1},
-        {"1e-05", false, 1e-05}, {"6.1035e-5", false, 6.1035e-5}, {"1e22", false, 1e22},
-        {"-1.5e3", false, -1500}, {"0.0001220703125", false, 0x1p-13}, {"1e-400", false, 0},
-        {"0e999999999999999999999", false, 0}, {"3.141592653589793", false, 3.141592653589793},
+        {"0", true, 0},
+        {"-0", true, 0},
+        {"7", true, 7},
+        {"9223372036854775807", true, 0x1p63},
+        {"-9223372036854775808", true, -0x1p63},
+        {"9223372036854775808", false, 0x1p63},
+        {"18446744073709551616", false, 0x1p64},
+        {"1e0", false, 1},
+        {"1e-06", false, 1e-06},
+        {"1E+7", false, 1e7},
+        {"10000000.0", false, 1e7},
+        {"0.25", false, 0.25},
+        {"0.1", false, 0.1},
+        {"1e-05", false, 1e-05},
+        {"6.1035e-5", false, 6.1035e-5},
+        {"1e22", false, 1e22},
+        {"-1.5e3", false, -1500},
+        {"0.0001220703125", false, 0x1p-13},
+        {"1e-400", false, 0},
+        {"0e999999999999999999999", false, 0},
+        {"3.141592653589793", false, 3.141592653589793},
     };
     /* A host program may have set a locale with another decimal point. */
     if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) (void)setlocale(LC_NUMERIC, "");
@@ -74,8 +90,10 @@ static void reads_numbers(void **state)
     static const struct {
         const char *text;
         double value;
-    } rough[] = {{"1e300", 1e300}, {"123456789012345678901234567890.5e-10", 1.2345678901234567e19},
-                 {"4.9e-290", 4.9e-290}, {"0.000000000000000000000000000000123", 1.23e-31}};
+    } rough[] = {{"1e300", 1e300},
+                 {"123456789012345678901234567890.5e-10", 1.2345678901234567e19},
+                 {"4.9e-290", 4.9e-290},
+                 {"0.000000000000000000000000000000123", 1.23e-31}};
     for (size_t i = 0; i < sizeof rough / sizeof *rough; i++) {
         struct qrn_json j;
         double d;
@@ -179,8 +197,9 @@ static void bounds_depth_and_memory(void **state)
     assert_non_null(strstr(e.text, "holds too many values"));
 
     /* What is allocated never exceeds the budget that let the text through. */
-    static const char *const units[] = {"[],", "{},", "1,", "\"\",", "\"abc\",", "{\"a\":1},",
-                                        "{\"a\":1,\"b\":2},", "\"\\u00e9\","};
+    static const char *const units[] = {
+        "[],",         "{},", "1,", "\"\",", "\"abc\",", "{\"a\":1},", "{\"a\":1,\"b\":2},",
+        "\"\\u00e9\","};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         size_t n = 1;
         while (n + strlen(units[i]) + 1 < 5000) {
@@ -203,8 +222,8 @@ static void bounds_depth_and_memory(void **state)
 static void failing_memory_is_an_error(void **state)
 {
     (void)state;
-    static const char text[] =
-        "{\"a\":1,\"b\":[2],\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9,\"long key of it all\":0}";
+    static const char text[] = "{\"a\":1,\"b\":[2],\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,"
+                               "\"i\":9,\"long key of it all\":0}";
     struct counting_allocator c;
     counting_allocator_init(&c);
     const struct qrn_host host = counting_host(&c);
@@ -232,7 +251,8 @@ static void many_keys(void **state)
     char *text = malloc((size_t)N * 20);
     size_t n = (size_t)sprintf(text, "{");
     for (int i = 0; i < N; i++)
-        n += (size_t)sprintf(text + n, "%s\"%d\":%d", i ? "," : "", (int)((int64_t)i * 7919 % N), i);
+        n +=
+            (size_t)sprintf(text + n, "%s\"%d\":%d", i ? "," : "", (int)((int64_t)i * 7919 % N), i);
     n += (size_t)sprintf(text + n, "}");
     struct qrn_json j;
     assert_int_equal(qrn_json_parse(text, n, SIZE_MAX, NULL, &j, NULL), QRN_OK);
@@ -245,9 +265,12 @@ static void many_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_values),          cmocka_unit_test(reads_numbers),
-        cmocka_unit_test(refuses),               cmocka_unit_test(bounds_depth_and_memory),
-        cmocka_unit_test(failing_memory_is_an_error), cmocka_unit_test(many_keys),
+        cmocka_unit_test(reads_values),
+        cmocka_unit_test(reads_numbers),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(bounds_depth_and_memory),
+        cmocka_unit_test(failing_memory_is_an_error),
+        cmocka_unit_test(many_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

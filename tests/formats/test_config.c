@@ -198,11 +198,21 @@ static enum qrn_status write_and_read(const char *arch, const struct key *extra,
         const char *key;
         uint32_t value;
     } usual[] = {
-        {"block_count", 8},          {"context_length", 128},      {"embedding_length", 64},
-        {"feed_forward_length", 64}, {"attention.head_count", 4},  {"attention.head_count_kv", 2},
-        {"attention.key_length", 16}, {"ssm.conv_kernel", 4},      {"ssm.state_size", 8},
-        {"ssm.group_count", 2},      {"ssm.time_step_rank", 4},    {"ssm.inner_size", 64},
-        {"expert_count", 4},         {"expert_used_count", 2},     {"expert_feed_forward_length", 8},
+        {"block_count", 8},
+        {"context_length", 128},
+        {"embedding_length", 64},
+        {"feed_forward_length", 64},
+        {"attention.head_count", 4},
+        {"attention.head_count_kv", 2},
+        {"attention.key_length", 16},
+        {"ssm.conv_kernel", 4},
+        {"ssm.state_size", 8},
+        {"ssm.group_count", 2},
+        {"ssm.time_step_rank", 4},
+        {"ssm.inner_size", 64},
+        {"expert_count", 4},
+        {"expert_used_count", 2},
+        {"expert_feed_forward_length", 8},
         {"vocab_size", 99},
     };
     const char *path = temp_path("variant.gguf");
@@ -305,46 +315,93 @@ static void gguf_refusals(void **state)
         enum qrn_status status;
         const char *text;
     } cases[] = {
-        {"llama", {"x", QRN_GGUF_U32, 0, NULL, NULL, 0}, QRN_ERR_UNSUPPORTED, "\"llama\"; known are"},
-        {"qwen35", {"block_count", QRN_GGUF_ARRAY, 0, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"llama",
+         {"x", QRN_GGUF_U32, 0, NULL, NULL, 0},
+         QRN_ERR_UNSUPPORTED,
+         "\"llama\"; known are"},
+        {"qwen35",
+         {"block_count", QRN_GGUF_ARRAY, 0, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "key qwen35.block_count is missing"},
-        {"qwen35", {"block_count", QRN_GGUF_U32, 0, NULL, NULL, 0}, QRN_ERR_FORMAT, "block_count is 0"},
-        {"qwen35", {"block_count", QRN_GGUF_U64, INT64_MAX, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"block_count", QRN_GGUF_U32, 0, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
+         "block_count is 0"},
+        {"qwen35",
+         {"block_count", QRN_GGUF_U64, INT64_MAX, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "block_count is 9223372036854775807"},
-        {"qwen35", {"block_count", QRN_GGUF_U64, -1, NULL, NULL, 0}, QRN_ERR_FORMAT, "not an integer"},
-        {"qwen35", {"nextn_predict_layers", QRN_GGUF_U32, 8, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"block_count", QRN_GGUF_U64, -1, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
+         "not an integer"},
+        {"qwen35",
+         {"nextn_predict_layers", QRN_GGUF_U32, 8, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "nextn_predict_layers 8"},
-        {"qwen35", {"embedding_length", QRN_GGUF_F32, 64, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"embedding_length", QRN_GGUF_F32, 64, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "embedding_length is not an integer"},
-        {"qwen35", {"embedding_length", QRN_GGUF_I32, -1, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"embedding_length", QRN_GGUF_I32, -1, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "hidden_size (embedding_length in GGUF) is -1, wants 1 to 1048576"},
-        {"qwen35", {"attention.head_count_kv", QRN_GGUF_ARRAY, 0, NULL, two, 2}, QRN_ERR_UNSUPPORTED,
+        {"qwen35",
+         {"attention.head_count_kv", QRN_GGUF_ARRAY, 0, NULL, two, 2},
+         QRN_ERR_UNSUPPORTED,
          "differs between layers: 2 and 4"},
-        {"qwen35", {"attention.head_count_kv", QRN_GGUF_U32, 3, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"attention.head_count_kv", QRN_GGUF_U32, 3, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "4 is not a multiple of 3"},
-        {"qwen35", {"ssm.time_step_rank", QRN_GGUF_U32, 0, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"ssm.time_step_rank", QRN_GGUF_U32, 0, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "ssm.time_step_rank 0"},
-        {"qwen35", {"ssm.time_step_rank", QRN_GGUF_U32, 5, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"ssm.time_step_rank", QRN_GGUF_U32, 5, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "ssm.inner_size 64 is not a multiple"},
-        {"qwen35", {"attention.value_length", QRN_GGUF_U32, 8, NULL, NULL, 0}, QRN_ERR_UNSUPPORTED,
+        {"qwen35",
+         {"attention.value_length", QRN_GGUF_U32, 8, NULL, NULL, 0},
+         QRN_ERR_UNSUPPORTED,
          "value_length 8 differs"},
-        {"qwen35", {"attention.recurrent_layers", QRN_GGUF_ARRAY, 0, NULL, six, 6}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"attention.recurrent_layers", QRN_GGUF_ARRAY, 0, NULL, six, 6},
+         QRN_ERR_FORMAT,
          "has 6 entries, wants 8"},
-        {"qwen35", {"attention.recurrent_layers", QRN_GGUF_U32, 1, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"attention.recurrent_layers", QRN_GGUF_U32, 1, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "not an array of bools"},
-        {"qwen35", {"rope.dimension_sections", QRN_GGUF_ARRAY, 0, NULL, six, 5}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"rope.dimension_sections", QRN_GGUF_ARRAY, 0, NULL, six, 5},
+         QRN_ERR_FORMAT,
          "at most 4 integers"},
-        {"qwen35", {"rope.dimension_count", QRN_GGUF_U32, 18, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"rope.dimension_count", QRN_GGUF_U32, 18, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "18 rotary dims in heads of 16"},
-        {"qwen35", {"rope.scaling.type", QRN_GGUF_STRING, 0, "linear", NULL, 0}, QRN_ERR_UNSUPPORTED,
+        {"qwen35",
+         {"rope.scaling.type", QRN_GGUF_STRING, 0, "linear", NULL, 0},
+         QRN_ERR_UNSUPPORTED,
          "rope.scaling.type \"linear\""},
-        {"qwen35", {"rope.freq_base", QRN_GGUF_F32, 0, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"rope.freq_base", QRN_GGUF_F32, 0, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "rope_theta is 0, wants 1 to"},
-        {"qwen35", {"full_attention_interval", QRN_GGUF_U32, 0, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35",
+         {"full_attention_interval", QRN_GGUF_U32, 0, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "full_attention_interval"},
-        {"qwen35moe", {"expert_used_count", QRN_GGUF_U32, 5, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35moe",
+         {"expert_used_count", QRN_GGUF_U32, 5, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "is 5, wants 1 to 4"},
-        {"qwen35moe", {"expert_count", QRN_GGUF_U32, 0, NULL, NULL, 0}, QRN_ERR_FORMAT,
+        {"qwen35moe",
+         {"expert_count", QRN_GGUF_U32, 0, NULL, NULL, 0},
+         QRN_ERR_FORMAT,
          "expert_count is 0 in a mixture"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -401,7 +458,8 @@ static void values_wherever_they_stand(void **state)
         "\"bos_token_id\":5,\"mtp_num_hidden_layers\":1,\"rope_theta\":5000,"
         "\"partial_rotary_factor\":0.5,\"rope_parameters\":null,\"attn_output_gate\":true,"
         "\"max_position_embeddings\":1000,"
-        "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":250,"
+        "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":"
+        "250,"
         "\"beta_fast\":16,\"mscale\":2,\"mscale_all_dim\":1,\"truncate\":false}}}";
     static const char generation[] = "{\"eos_token_id\":[9,7]}";
     if (qrn_config_from_hf(nested, strlen(nested), generation, strlen(generation), NULL, &c, &e) !=
@@ -422,9 +480,12 @@ static void values_wherever_they_stand(void **state)
     assert_true(c.yarn.beta_fast == 16 && c.yarn.beta_slow == 1 && !c.yarn.truncate);
     assert_true(fabs(c.yarn.attention_factor - (0.2 * log(4) + 1) / (0.1 * log(4) + 1)) < 1e-12);
     qrn_config_free(&c);
-    assert_int_equal(parse("{\"model_type\":\"qwen3_5\",\"rope_parameters\":{\"rope_type\":\"yarn\","
-                           "\"original_max_position_embeddings\":8192,\"attention_factor\":1.5,"
-                           "\"rope_theta\":1e6}}", &c, &e), QRN_OK);
+    assert_int_equal(
+        parse("{\"model_type\":\"qwen3_5\",\"rope_parameters\":{\"rope_type\":\"yarn\","
+              "\"original_max_position_embeddings\":8192,\"attention_factor\":1.5,"
+              "\"rope_theta\":1e6}}",
+              &c, &e),
+        QRN_OK);
     assert_true(c.yarn.factor == 4 && c.yarn.attention_factor == 1.5 && c.rope_theta == 1e6);
     qrn_config_free(&c);
 }
@@ -434,9 +495,9 @@ static void mlx_overrides(void **state)
     (void)state;
     struct qrn_model_config c;
     struct qrn_error e = {0};
-    static const char text[] =
-        "{\"model_type\":\"qwen3_5\",\"quantization\":{\"group_size\":64,\"bits\":4,\"mode\":\"mxfp8\","
-        "\"group_size\":32,\"bits\":8}}";
+    static const char text[] = "{\"model_type\":\"qwen3_5\",\"quantization\":{\"group_size\":64,"
+                               "\"bits\":4,\"mode\":\"mxfp8\","
+                               "\"group_size\":32,\"bits\":8}}";
     assert_int_equal(parse(text, &c, &e), QRN_ERR_FORMAT); /* keys twice */
     static const char good[] =
         "{\"model_type\":\"qwen3_5\",\"quantization\":{\"mode\":\"mxfp4\","
@@ -455,7 +516,9 @@ static void mlx_overrides(void **state)
     assert_int_equal(qrn_config_mlx_quant(&c, "a.nv").group_size, 16);
     qrn_config_free(&c);
     assert_int_equal(parse("{\"model_type\":\"qwen3_5\",\"quantization_config\":{\"quant_method\":"
-                           "\"fp8\",\"weight_block_size\":[128,64]}}", &c, &e), QRN_OK);
+                           "\"fp8\",\"weight_block_size\":[128,64]}}",
+                           &c, &e),
+                     QRN_OK);
     assert_int_equal(c.quant, QRN_QUANT_FP8);
     assert_int_equal(c.fp8_cols, 64);
     qrn_config_free(&c);
@@ -469,7 +532,8 @@ static void hf_refusals(void **state)
         enum qrn_status status;
         const char *text;
     } cases[] = {
-        {"\"hidden_size\":0", QRN_ERR_FORMAT, "hidden_size (embedding_length in GGUF) is 0, wants 1"},
+        {"\"hidden_size\":0", QRN_ERR_FORMAT,
+         "hidden_size (embedding_length in GGUF) is 0, wants 1"},
         {"\"hidden_size\":1e3", QRN_ERR_FORMAT, "hidden_size is not an integer"},
         {"\"hidden_size\":\"4\"", QRN_ERR_FORMAT, "hidden_size is not an integer"},
         {"\"hidden_size\":9223372036854775807", QRN_ERR_FORMAT, "is 9223372036854775807, wants"},
@@ -483,7 +547,8 @@ static void hf_refusals(void **state)
         {"\"full_attention_interval\":0", QRN_ERR_FORMAT, "full_attention_interval"},
         {"\"num_hidden_layers\":1,\"layer_types\":[]", QRN_ERR_FORMAT, "has 0 entries, wants 1"},
         {"\"num_hidden_layers\":1,\"layer_types\":[3]", QRN_ERR_FORMAT, "layer_types[0] is \"\""},
-        {"\"num_hidden_layers\":1,\"layer_types\":[\"mamba\"]", QRN_ERR_FORMAT, "is \"mamba\", wants"},
+        {"\"num_hidden_layers\":1,\"layer_types\":[\"mamba\"]", QRN_ERR_FORMAT,
+         "is \"mamba\", wants"},
         {"\"layer_types\":{}", QRN_ERR_FORMAT, "layer_types is not an array"},
         {"\"rms_norm_eps\":0", QRN_ERR_FORMAT, "rms_norm_eps is 0"},
         {"\"rms_norm_eps\":-1e-6", QRN_ERR_FORMAT, "rms_norm_eps is -1e-06"},
@@ -493,9 +558,10 @@ static void hf_refusals(void **state)
         {"\"rope_parameters\":[]", QRN_ERR_FORMAT, "rope_parameters is not an object"},
         {"\"rope_parameters\":{\"rope_type\":\"llama3\"}", QRN_ERR_UNSUPPORTED, "\"llama3\""},
         {"\"rope_parameters\":{\"mrope_section\":[1,2,3,4,5]}", QRN_ERR_FORMAT, "at most 4"},
-        {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":0.5}", QRN_ERR_FORMAT, "YaRN factor is 0.5"},
-        {"\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":0}", QRN_ERR_FORMAT,
-         "YaRN factor is 0"},
+        {"\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":0.5}", QRN_ERR_FORMAT,
+         "YaRN factor is 0.5"},
+        {"\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":0}",
+         QRN_ERR_FORMAT, "YaRN factor is 0"},
         {"\"attn_output_gate\":false", QRN_ERR_UNSUPPORTED, "attn_output_gate is false"},
         {"\"attention_bias\":true", QRN_ERR_UNSUPPORTED, "attention_bias is true"},
         {"\"attention_bias\":1", QRN_ERR_FORMAT, "attention_bias is not true or false"},
@@ -512,9 +578,11 @@ static void hf_refusals(void **state)
         {"\"quantization\":{\"bits\":7}", QRN_ERR_UNSUPPORTED, "7 bits in groups of 64"},
         {"\"quantization\":{\"group_size\":48}", QRN_ERR_UNSUPPORTED, "4 bits in groups of 48"},
         {"\"quantization\":{\"mode\":\"int4\"}", QRN_ERR_UNSUPPORTED, "mode \"int4\" is not known"},
-        {"\"quantization\":{\"a\":3}", QRN_ERR_FORMAT, "the value of \"a\" is not an object or false"},
+        {"\"quantization\":{\"a\":3}", QRN_ERR_FORMAT,
+         "the value of \"a\" is not an object or false"},
         {"\"quantization_config\":{\"quant_method\":\"gptq\"}", QRN_ERR_UNSUPPORTED, "\"gptq\""},
-        {"\"quantization_config\":{\"quant_method\":\"fp8\"}", QRN_ERR_UNSUPPORTED, "weight_block_size"},
+        {"\"quantization_config\":{\"quant_method\":\"fp8\"}", QRN_ERR_UNSUPPORTED,
+         "weight_block_size"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[512];
@@ -548,16 +616,11 @@ static void hf_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fairy_from_hf),
-        cmocka_unit_test(others_from_hf),
-        cmocka_unit_test(real_ones_from_gguf),
-        cmocka_unit_test(toy_from_gguf),
-        cmocka_unit_test(gguf_variants),
-        cmocka_unit_test(gguf_refusals),
-        cmocka_unit_test(defaults_of_the_classes),
-        cmocka_unit_test(values_wherever_they_stand),
-        cmocka_unit_test(mlx_overrides),
-        cmocka_unit_test(hf_refusals),
+        cmocka_unit_test(fairy_from_hf),           cmocka_unit_test(others_from_hf),
+        cmocka_unit_test(real_ones_from_gguf),     cmocka_unit_test(toy_from_gguf),
+        cmocka_unit_test(gguf_variants),           cmocka_unit_test(gguf_refusals),
+        cmocka_unit_test(defaults_of_the_classes), cmocka_unit_test(values_wherever_they_stand),
+        cmocka_unit_test(mlx_overrides),           cmocka_unit_test(hf_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

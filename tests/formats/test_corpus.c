@@ -109,7 +109,7 @@ static void config(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gguf), cmocka_unit_test(safetensors), cmocka_unit_test(config)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gguf), cmocka_unit_test(safetensors),
+                                       cmocka_unit_test(config)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

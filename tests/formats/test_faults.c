@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The n-th allocation fails, for every n: an error each time, nothing left behind, and the next call
- * works. */
+ * The n-th allocation fails, for every n: an error each time, nothing left behind, and the next
+ * call works. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -32,8 +32,8 @@ static size_t fail_each(attempt try, void *arg)
         counting_allocator_reset(&c);
         c.fail_at = n;
         const enum qrn_status s = try(arg, &host, &e);
-        if (c.live_bytes) fail_msg("allocation %zu of %zu fails: %zu bytes left", n, c.n_calls,
-                                   c.live_bytes);
+        if (c.live_bytes)
+            fail_msg("allocation %zu of %zu fails: %zu bytes left", n, c.n_calls, c.live_bytes);
         assert_int_equal(c.n_bad_frees, 0);
         if (c.n_failed == 0) {
             assert_int_equal(s, QRN_OK);
@@ -120,7 +120,7 @@ static void gguf_writer(void **state)
 
 /* --- safetensors --- */
 
-#define T(name, offsets) \
+#define T(name, offsets)                                                                           \
     "\"" name "\":{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[" offsets "]}"
 
 static struct gguf_bytes make_shard(const char *header, size_t n_data)
@@ -147,12 +147,13 @@ static enum qrn_status try_safetensors(void *arg, const struct qrn_host *host,
 static void safetensors(void **state)
 {
     (void)state;
-    static const char index[] =
-        "{\"weight_map\":{\"a\":\"s1\",\"b\":\"s1\",\"c\":\"s2\"},\"metadata\":{\"x\":[1,\"y\",2.5]}}";
+    static const char index[] = "{\"weight_map\":{\"a\":\"s1\",\"b\":\"s1\",\"c\":\"s2\"},"
+                                "\"metadata\":{\"x\":[1,\"y\",2.5]}}";
     const struct gguf_bytes s1 = make_shard("{" T("a", "0,8") "," T("b", "8,16") "}", 16);
     const struct gguf_bytes s2 =
         make_shard("{\"__metadata__\":{\"format\":\"pt\"},"
-                   "\"c\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[0,2]}}", 2);
+                   "\"c\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[0,2]}}",
+                   2);
     const struct memory_file files[] = {{"model.safetensors.index.json", index, sizeof index - 1},
                                         {"s1", s1.bytes, s1.n},
                                         {"s2", s2.bytes, s2.n}};
@@ -174,8 +175,12 @@ static enum qrn_status try_safetensors_writer(void *arg, const struct qrn_host *
     struct qrn_archive_tensor tensors[40];
     for (int i = 0; i < 40; i++) {
         snprintf(names[i], sizeof names[i], "a.rather.long.name.of.a.tensor.%d", i);
-        tensors[i] = (struct qrn_archive_tensor){.name = names[i], .dtype = QRN_F16, .n_dims = 1,
-                                                 .shape = {4}, .data = zeros, .n_bytes = 8};
+        tensors[i] = (struct qrn_archive_tensor){.name = names[i],
+                                                 .dtype = QRN_F16,
+                                                 .n_dims = 1,
+                                                 .shape = {4},
+                                                 .data = zeros,
+                                                 .n_bytes = 8};
     }
     return qrn_safetensors_write(arg, tensors, 40, host, err);
 }
@@ -193,14 +198,15 @@ static void safetensors_writer(void **state)
 static enum qrn_status try_config(void *arg, const struct qrn_host *host, struct qrn_error *err)
 {
     static const char text[] =
-        "{\"model_type\":\"qwen3_5\",\"eos_token_id\":[1,2],\"rope_parameters\":{\"rope_theta\":1e6,"
+        "{\"model_type\":\"qwen3_5\",\"eos_token_id\":[1,2],\"rope_parameters\":{\"rope_theta\":"
+        "1e6,"
         "\"mrope_section\":[11,11,10],\"rope_type\":\"default\"},\"quantization\":{\"bits\":4,"
         "\"a\":{\"bits\":8},\"b\":false}}";
     static const char generation[] = "{\"eos_token_id\":3}";
     struct qrn_model_config c;
     (void)arg;
-    const enum qrn_status s = qrn_config_from_hf(text, sizeof text - 1, generation,
-                                                 sizeof generation - 1, host, &c, err);
+    const enum qrn_status s =
+        qrn_config_from_hf(text, sizeof text - 1, generation, sizeof generation - 1, host, &c, err);
     if (s == QRN_OK) qrn_config_free(&c);
     return s;
 }

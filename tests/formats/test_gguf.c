@@ -67,8 +67,8 @@ static void reads_values_of_every_type(void **state)
     static const struct {
         const char *key;
         int64_t value;
-    } integers[] = {{"test.u8", 200}, {"test.i8", -2},   {"test.i16", -2},
-                    {"test.bool", 1}, {"test.i64", -5},  {"qwen35.block_count", 2}};
+    } integers[] = {{"test.u8", 200}, {"test.i8", -2},  {"test.i16", -2},
+                    {"test.bool", 1}, {"test.i64", -5}, {"qwen35.block_count", 2}};
     int64_t i;
     double f;
     for (size_t k = 0; k < sizeof integers / sizeof *integers; k++) {
@@ -121,14 +121,38 @@ static void truncated(struct gguf_bytes *g)
     gguf_put_u32(g, "a.b", 1);
     g->n -= 2;
 }
-static void no_magic(struct gguf_bytes *g) { gguf_put(g, "GGML\3\0\0\0", 8); }
-static void empty(struct gguf_bytes *g) { gguf_put(g, "", 0); }
-static void short_header(struct gguf_bytes *g) { gguf_put(g, "GGUF\3\0\0\0\1\0", 10); }
-static void version_1(struct gguf_bytes *g) { gguf_put_header(g, 1, 0, 0); }
-static void version_4(struct gguf_bytes *g) { gguf_put_header(g, 4, 0, 0); }
-static void big_endian(struct gguf_bytes *g) { gguf_put_header(g, 0x03000000, 0, 0); }
-static void many_tensors(struct gguf_bytes *g) { gguf_put_header(g, 3, UINT64_MAX, 0); }
-static void many_keys(struct gguf_bytes *g) { gguf_put_header(g, 3, 0, (uint64_t)1 << 60); }
+static void no_magic(struct gguf_bytes *g)
+{
+    gguf_put(g, "GGML\3\0\0\0", 8);
+}
+static void empty(struct gguf_bytes *g)
+{
+    gguf_put(g, "", 0);
+}
+static void short_header(struct gguf_bytes *g)
+{
+    gguf_put(g, "GGUF\3\0\0\0\1\0", 10);
+}
+static void version_1(struct gguf_bytes *g)
+{
+    gguf_put_header(g, 1, 0, 0);
+}
+static void version_4(struct gguf_bytes *g)
+{
+    gguf_put_header(g, 4, 0, 0);
+}
+static void big_endian(struct gguf_bytes *g)
+{
+    gguf_put_header(g, 0x03000000, 0, 0);
+}
+static void many_tensors(struct gguf_bytes *g)
+{
+    gguf_put_header(g, 3, UINT64_MAX, 0);
+}
+static void many_keys(struct gguf_bytes *g)
+{
+    gguf_put_header(g, 3, 0, (uint64_t)1 << 60);
+}
 
 static void long_key(struct gguf_bytes *g)
 {
@@ -163,16 +187,31 @@ static void put_array(struct gguf_bytes *g, uint32_t element, uint64_t n)
     gguf_put_uint(g, n, 8);
     gguf_put_uint(g, 1, 8);
 }
-static void nested_array(struct gguf_bytes *g) { put_array(g, 9, 1); }
-static void long_array(struct gguf_bytes *g) { put_array(g, 10, (uint64_t)1 << 61); }
-static void array_of_cut_strings(struct gguf_bytes *g) { put_array(g, 8, 1); }
+static void nested_array(struct gguf_bytes *g)
+{
+    put_array(g, 9, 1);
+}
+static void long_array(struct gguf_bytes *g)
+{
+    put_array(g, 10, (uint64_t)1 << 61);
+}
+static void array_of_cut_strings(struct gguf_bytes *g)
+{
+    put_array(g, 8, 1);
+}
 static void put_alignment(struct gguf_bytes *g, uint32_t n)
 {
     gguf_put_header(g, 3, 0, 1);
     gguf_put_u32(g, "general.alignment", n);
 }
-static void alignment_0(struct gguf_bytes *g) { put_alignment(g, 0); }
-static void alignment_48(struct gguf_bytes *g) { put_alignment(g, 48); }
+static void alignment_0(struct gguf_bytes *g)
+{
+    put_alignment(g, 0);
+}
+static void alignment_48(struct gguf_bytes *g)
+{
+    put_alignment(g, 48);
+}
 static void alignment_text(struct gguf_bytes *g)
 {
     gguf_put_header(g, 3, 0, 1);
@@ -186,7 +225,10 @@ static void tensor(struct gguf_bytes *g, uint32_t n_dims, uint64_t a, uint64_t b
     gguf_put_tensor(g, "t", n_dims, ne, type, offset);
     gguf_put_data(g, 256);
 }
-static void five_dims(struct gguf_bytes *g) { tensor(g, 5, 1, 1, 0, 0); }
+static void five_dims(struct gguf_bytes *g)
+{
+    tensor(g, 5, 1, 1, 0, 0);
+}
 static void many_dims(struct gguf_bytes *g)
 {
     gguf_put_header(g, 3, 1, 0);
@@ -194,7 +236,10 @@ static void many_dims(struct gguf_bytes *g)
     gguf_put_uint(g, UINT32_MAX, 4);
     gguf_put_data(g, 256);
 }
-static void negative(struct gguf_bytes *g) { tensor(g, 2, UINT64_MAX, 1, 0, 0); }
+static void negative(struct gguf_bytes *g)
+{
+    tensor(g, 2, UINT64_MAX, 1, 0, 0);
+}
 static void overflow(struct gguf_bytes *g)
 {
     tensor(g, 2, (uint64_t)1 << 32, (uint64_t)1 << 31, 0, 0);
@@ -207,10 +252,22 @@ static void byte_overflow(struct gguf_bytes *g)
 {
     tensor(g, 2, (uint64_t)1 << 31, (uint64_t)1 << 31, 0, 0);
 }
-static void part_block(struct gguf_bytes *g) { tensor(g, 2, 48, 2, 2, 0); }
-static void unaligned(struct gguf_bytes *g) { tensor(g, 1, 4, 0, 0, 16); }
-static void outside(struct gguf_bytes *g) { tensor(g, 1, 64, 0, 0, 32); }
-static void far_outside(struct gguf_bytes *g) { tensor(g, 1, 64, 0, 0, UINT64_MAX - 31); }
+static void part_block(struct gguf_bytes *g)
+{
+    tensor(g, 2, 48, 2, 2, 0);
+}
+static void unaligned(struct gguf_bytes *g)
+{
+    tensor(g, 1, 4, 0, 0, 16);
+}
+static void outside(struct gguf_bytes *g)
+{
+    tensor(g, 1, 64, 0, 0, 32);
+}
+static void far_outside(struct gguf_bytes *g)
+{
+    tensor(g, 1, 64, 0, 0, UINT64_MAX - 31);
+}
 static void cut_list(struct gguf_bytes *g)
 {
     gguf_put_header(g, 3, 2, 0);
@@ -226,8 +283,14 @@ static void pair(struct gguf_bytes *g, const char *a, const char *b, uint64_t of
     gguf_put_tensor(g, b, 1, (const uint64_t[]){16}, 0, offset);
     gguf_put_data(g, 128);
 }
-static void overlapping(struct gguf_bytes *g) { pair(g, "a", "b", 32); }
-static void same_name(struct gguf_bytes *g) { pair(g, "a", "a", 64); }
+static void overlapping(struct gguf_bytes *g)
+{
+    pair(g, "a", "b", 32);
+}
+static void same_name(struct gguf_bytes *g)
+{
+    pair(g, "a", "a", 64);
+}
 static void long_name(struct gguf_bytes *g)
 {
     pair(g, "a", "0123456789012345678901234567890123456789012345678901234567890123", 64);
@@ -354,8 +417,7 @@ static void check_set(struct set s, const char *name, const char *text)
     struct qrn_error e = {0};
     make_set(&s);
     const enum qrn_status status = open_set(&s, name, &g, &e);
-    if (text && (status == QRN_OK || !strstr(e.text, text)))
-        fail_msg("%s, wants %s", e.text, text);
+    if (text && (status == QRN_OK || !strstr(e.text, text))) fail_msg("%s, wants %s", e.text, text);
     if (!text) {
         if (status != QRN_OK) fail_msg("%s", e.text);
         assert_int_equal(g.archive.n_tensors, 6);
@@ -547,7 +609,8 @@ static void writer_refuses(void **state)
     (void)state;
     const char *path = temp_path("bad.gguf");
     static const int64_t shape[] = {2, 32, 1, 1, 1};
-    static const char long_text[] = "0123456789012345678901234567890123456789012345678901234567890123";
+    static const char long_text[] =
+        "0123456789012345678901234567890123456789012345678901234567890123";
     for (int i = 0; i < 10; i++) {
         struct qrn_gguf_writer *w;
         struct qrn_error e = {0};
@@ -555,16 +618,34 @@ static void writer_refuses(void **state)
         assert_int_equal(qrn_gguf_writer_create(path, NULL, &w, NULL), QRN_OK);
         const char *text = NULL;
         switch (i) {
-        case 0: qrn_gguf_write_tensor(w, "a", QRN_U8, 1, shape); text = "cannot be in a GGUF"; break;
-        case 1: qrn_gguf_write_tensor(w, "a", QRN_DTYPE_COUNT, 1, shape); text = "unknown"; break;
-        case 2: qrn_gguf_write_tensor(w, "a", QRN_F32, 5, shape); text = "5 dimensions"; break;
-        case 3: qrn_gguf_write_tensor(w, "a", QRN_Q8_0, 1, shape); text = "whole blocks"; break;
-        case 4: qrn_gguf_write_tensor(w, long_text, QRN_F32, 1, shape); text = "64 bytes"; break;
+        case 0:
+            qrn_gguf_write_tensor(w, "a", QRN_U8, 1, shape);
+            text = "cannot be in a GGUF";
+            break;
+        case 1:
+            qrn_gguf_write_tensor(w, "a", QRN_DTYPE_COUNT, 1, shape);
+            text = "unknown";
+            break;
+        case 2:
+            qrn_gguf_write_tensor(w, "a", QRN_F32, 5, shape);
+            text = "5 dimensions";
+            break;
+        case 3:
+            qrn_gguf_write_tensor(w, "a", QRN_Q8_0, 1, shape);
+            text = "whole blocks";
+            break;
+        case 4:
+            qrn_gguf_write_tensor(w, long_text, QRN_F32, 1, shape);
+            text = "64 bytes";
+            break;
         case 5:
             qrn_gguf_write_tensor(w, "a", QRN_F32, 1, (const int64_t[]){-1});
             text = "whole blocks";
             break;
-        case 6: qrn_gguf_write_data(w, "abc", 3); text = "3 bytes more than the 0 tensors"; break;
+        case 6:
+            qrn_gguf_write_data(w, "abc", 3);
+            text = "3 bytes more than the 0 tensors";
+            break;
         case 7:
             qrn_gguf_write_tensor(w, "a", QRN_F32, 1, shape);
             qrn_gguf_write_data(w, "abc", 3);
@@ -575,7 +656,10 @@ static void writer_refuses(void **state)
             qrn_gguf_write_bool(w, "late", true);
             text = "key \"late\" comes after tensor data";
             break;
-        case 9: qrn_gguf_write_u32(w, "general.alignment", 3); text = "power of two"; break;
+        case 9:
+            qrn_gguf_write_u32(w, "general.alignment", 3);
+            text = "power of two";
+            break;
         }
         assert_int_not_equal(qrn_gguf_writer_finish(w, &e), QRN_OK);
         if (!strstr(e.text, text)) fail_msg("case %d: %s", i, e.text);
@@ -594,9 +678,12 @@ static void reads_real_files(void **state)
         const char *path;
         size_t n_tensors, n_values;
     } files[] = {
-        {"models/gguf/fairy-Q2_K.gguf", 108, 33},     {"models/gguf/fairy-Q4_0.gguf", 108, 33},
-        {"models/gguf/fairy-Q4_K_M.gguf", 108, 33},   {"models/gguf/fairy-Q8_0.gguf", 108, 33},
-        {"models/gguf/moe_small-Q4_K_M.gguf", 38, 36}, {"models/gguf/next_small-Q4_K_M.gguf", 37, 36},
+        {"models/gguf/fairy-Q2_K.gguf", 108, 33},
+        {"models/gguf/fairy-Q4_0.gguf", 108, 33},
+        {"models/gguf/fairy-Q4_K_M.gguf", 108, 33},
+        {"models/gguf/fairy-Q8_0.gguf", 108, 33},
+        {"models/gguf/moe_small-Q4_K_M.gguf", 38, 36},
+        {"models/gguf/next_small-Q4_K_M.gguf", 37, 36},
     };
     if (!shared_path(files[0].path)) skip();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

@@ -167,7 +167,8 @@ static enum qrn_status mutate_set(struct round *r, struct mutate_random *random,
     for (size_t k = 0; k < 3; k++)
         r->files[k] = (struct memory_file){names[k], parts[k].bytes, parts[k].n};
     if (how == 0) r->files[which].name = "gone";
-    if (how == 1) r->files[which].bytes = parts[other].bytes, r->files[which].n_bytes = parts[other].n;
+    if (how == 1)
+        r->files[which].bytes = parts[other].bytes, r->files[which].n_bytes = parts[other].n;
     begin(r, 3, i);
     const enum qrn_status s = load_gguf(r, names[how == 2 ? which : 0], e);
     for (int k = 0; k < 3; k++) free(parts[k].bytes);
@@ -205,7 +206,7 @@ static void gguf(void **state)
 
 /* --- safetensors --- */
 
-#define T(name, dtype, shape, offsets) \
+#define T(name, dtype, shape, offsets)                                                             \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" offsets "]}"
 
 static struct mutate_bytes make_safetensors(const char *header, size_t n_data)
@@ -220,13 +221,18 @@ static struct mutate_bytes make_safetensors(const char *header, size_t n_data)
 static struct mutate_bytes make_shard(int i)
 {
     if (i == 1)
-        return make_safetensors("{" T("b.scales", "BF16", "4,2", "0,16") ","
-                                T("b.weight", "U32", "4,1", "16,32") "}", 32);
+        return make_safetensors(
+            "{" T("b.scales", "BF16", "4,2", "0,16") "," T("b.weight", "U32", "4,1", "16,32") "}",
+            32);
     return make_safetensors(
-        "{\"__metadata__\":{\"format\":\"pt\"}," T("a.weight", "F32", "2,4", "0,32") ","
-        T("a.bias", "F16", "4", "32,40") "," T("empty", "F64", "0,3", "40,40") ","
-        T("norm", "BF16", "4", "40,48") "," T("scalar", "I64", "", "48,56") ","
-        T("codes", "F8_E4M3", "2,2,2", "56,64") "}  ", 64);
+        "{\"__metadata__\":{\"format\":\"pt\"}," T("a.weight", "F32", "2,4", "0,32") "," T(
+            "a.bias", "F16", "4",
+            "32,40") "," T("empty", "F64", "0,3",
+                           "40,40") "," T("norm", "BF16", "4",
+                                          "40,48") "," T("scalar", "I64", "",
+                                                         "48,56") "," T("codes", "F8_E4M3", "2,2,2",
+                                                                        "56,64") "}  ",
+        64);
 }
 
 static enum qrn_status load_safetensors(struct round *r, bool dir, struct qrn_error *e)
@@ -293,7 +299,8 @@ static void safetensors(void **state)
 /* --- config.json --- */
 
 static const char *const configs[] = {
-    "{\"architectures\":[\"Qwen3_5ForCausalLM\"],\"model_type\":\"qwen3_5_text\",\"hidden_size\":64,"
+    "{\"architectures\":[\"Qwen3_5ForCausalLM\"],\"model_type\":\"qwen3_5_text\",\"hidden_size\":"
+    "64,"
     "\"intermediate_size\":128,\"num_hidden_layers\":4,\"num_attention_heads\":4,"
     "\"num_key_value_heads\":2,\"head_dim\":32,\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-06,"
     "\"linear_conv_kernel_dim\":4,\"linear_key_head_dim\":16,\"linear_value_head_dim\":16,"
@@ -301,13 +308,15 @@ static const char *const configs[] = {
     "\"linear_attention\",\"linear_attention\",\"full_attention\"],\"max_position_embeddings\":256,"
     "\"partial_rotary_factor\":0.25,\"rope_parameters\":{\"mrope_section\":[2,1,1],"
     "\"rope_theta\":10000.0,\"rope_type\":\"default\"},\"tie_word_embeddings\":true,"
-    "\"vocab_size\":512,\"eos_token_id\":[510,511],\"bos_token_id\":null,\"attn_output_gate\":true}",
+    "\"vocab_size\":512,\"eos_token_id\":[510,511],\"bos_token_id\":null,\"attn_output_gate\":"
+    "true}",
     "{\"model_type\":\"qwen3_5_moe\",\"text_config\":{\"model_type\":\"qwen3_5_moe_text\","
     "\"hidden_size\":64,\"num_hidden_layers\":8,\"full_attention_interval\":4,\"num_experts\":8,"
     "\"num_experts_per_tok\":2,\"moe_intermediate_size\":32,\"shared_expert_intermediate_size\":32,"
     "\"vocab_size\":512,\"eos_token_id\":511,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,"
     "\"original_max_position_embeddings\":128,\"mscale\":1.0,\"mscale_all_dim\":1.0}},"
-    "\"quantization\":{\"group_size\":64,\"bits\":4,\"mode\":\"affine\",\"model.layers.0.mlp.gate\":"
+    "\"quantization\":{\"group_size\":64,\"bits\":4,\"mode\":\"affine\",\"model.layers.0.mlp."
+    "gate\":"
     "{\"group_size\":64,\"bits\":8},\"lm_head\":false},\"tie_word_embeddings\":false}",
     "{\"model_type\":\"qwen3_next\",\"hidden_size\":64,\"num_hidden_layers\":4,\"num_experts\":8,"
     "\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[],"
@@ -334,8 +343,8 @@ static void config(void **state)
         r.files[1] = (struct memory_file){"generation_config.json", g.bytes, g.n};
         begin(&r, 2, i);
         struct qrn_model_config c;
-        const enum qrn_status s = qrn_config_from_hf((const char *)b.bytes, b.n, (const char *)g.bytes,
-                                                     g.n, &r.host, &c, &e);
+        const enum qrn_status s = qrn_config_from_hf((const char *)b.bytes, b.n,
+                                                     (const char *)g.bytes, g.n, &r.host, &c, &e);
         if (s == QRN_OK) {
             assert_true(c.n_layers >= 1 && c.d_model >= 1 && c.n_rot <= c.head_dim);
             (void)qrn_config_mlx_quant(&c, "lm_head");

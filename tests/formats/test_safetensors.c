@@ -70,7 +70,7 @@ static void reads_a_file(void **state)
     free(bytes);
 }
 
-#define T(name, dtype, shape, offsets) \
+#define T(name, dtype, shape, offsets)                                                             \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" offsets "]}"
 
 static void refuses(void **state)
@@ -88,13 +88,15 @@ static void refuses(void **state)
         {"{\"a\":1}", 0, "the entry of tensor \"a\" is not an object"},
         {"{\"a\\u0000b\":1}", 0, "no character, or of NUL"},
         {"{\"\xff\":1}", 0, "string is not UTF-8"},
-        {"{" T("a", "F32", "1", "0,4") "," T("a", "F32", "1", "4,8") "}", 8, "key \"a\" occurs twice"},
+        {"{" T("a", "F32", "1", "0,4") "," T("a", "F32", "1", "4,8") "}", 8,
+         "key \"a\" occurs twice"},
         {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
         {"{\"__metadata__\":{\"a\":1}}", 0, "the value of \"a\" is not a string"},
         {"{\"a\":{\"shape\":[],\"data_offsets\":[0,4]}}", 4, "dtype is missing"},
         {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "shape is missing"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "data_offsets is missing"},
-        {"{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "dtype is missing or not"},
+        {"{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+         "dtype is missing or not"},
         {"{" T("a", "F32", "1.0", "0,4") "}", 4, "shape[0] is not an integer"},
         {"{" T("a", "F32", "-1", "0,4") "}", 4, "shape[0] is not an integer of 0 or more"},
         {"{" T("a", "F32", "1,1,1,1,1,1,1,1,1", "0,4") "}", 4, "9 dimensions, the limit is 8"},
@@ -108,8 +110,10 @@ static void refuses(void **state)
         {"{" T("a", "F32", "1", "4,0") "}", 4, "not inside the 4 bytes"},
         {"{" T("a", "F32", "1", "-4,0") "}", 4, "not inside the 4 bytes"},
         {"{" T("a", "F32", "2", "0,8") "}", 4, "[0, 8] are not inside the 4 bytes of data"},
-        {"{" T("a", "F32", "1", "0,4") "," T("b", "F32", "1", "2,6") "}", 6, "inside the one that ends at"},
-        {"{" T("a", "F32", "1", "0,4") "," T("b", "F32", "1", "5,9") "}", 9, "behind a hole from byte 4"},
+        {"{" T("a", "F32", "1", "0,4") "," T("b", "F32", "1", "2,6") "}", 6,
+         "inside the one that ends at"},
+        {"{" T("a", "F32", "1", "0,4") "," T("b", "F32", "1", "5,9") "}", 9,
+         "behind a hole from byte 4"},
         {"{" T("a", "F32", "1", "1,5") "}", 5, "behind a hole from byte 0"},
         {"{" T("a", "F32", "1", "0,4") "}", 5, "1 bytes of data belong to no tensor"},
         {"{" T("a", "0123456789012345678901234567890123", "1", "0,4") "}", 4, "dtype \"01234567"},
@@ -239,8 +243,11 @@ static void reads_real_directories(void **state)
     static const struct {
         const char *path;
         size_t n_tensors;
-    } dirs[] = {{"models/fairy", 108}, {"models/moe_small", 36}, {"models/next_small", 78},
-                {"models/fairy-mlx-4bit", 234}, {"models/fairy-mlx-6bit", 234}};
+    } dirs[] = {{"models/fairy", 108},
+                {"models/moe_small", 36},
+                {"models/next_small", 78},
+                {"models/fairy-mlx-4bit", 234},
+                {"models/fairy-mlx-6bit", 234}};
     if (!shared_path(dirs[0].path)) skip();
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         struct qrn_safetensors st;
@@ -261,11 +268,22 @@ static void writes_and_reads_back(void **state)
     static const int32_t n[2] = {7, -8};
     static const double d[1] = {0.5};
     const struct qrn_archive_tensor tensors[] = {
-        {.name = "z", .dtype = QRN_F32, .n_dims = 2, .shape = {2, 3}, .data = (const uint8_t *)f,
+        {.name = "z",
+         .dtype = QRN_F32,
+         .n_dims = 2,
+         .shape = {2, 3},
+         .data = (const uint8_t *)f,
          .n_bytes = sizeof f},
-        {.name = "quote\"back\\slash\nline", .dtype = QRN_I32, .n_dims = 1, .shape = {2},
-         .data = (const uint8_t *)n, .n_bytes = sizeof n},
-        {.name = "d", .dtype = QRN_F64, .n_dims = 0, .data = (const uint8_t *)d,
+        {.name = "quote\"back\\slash\nline",
+         .dtype = QRN_I32,
+         .n_dims = 1,
+         .shape = {2},
+         .data = (const uint8_t *)n,
+         .n_bytes = sizeof n},
+        {.name = "d",
+         .dtype = QRN_F64,
+         .n_dims = 0,
+         .data = (const uint8_t *)d,
          .n_bytes = sizeof d},
         {.name = "none", .dtype = QRN_F8_E4M3, .n_dims = 2, .shape = {0, 5}},
     };
@@ -297,8 +315,12 @@ static void writer_refuses(void **state)
     (void)state;
     struct qrn_error e = {0};
     const char *path = temp_path("bad.safetensors");
-    struct qrn_archive_tensor t = {.name = "t", .dtype = QRN_Q4_0, .n_dims = 1, .shape = {32},
-                                   .data = (const uint8_t *)"", .n_bytes = 18};
+    struct qrn_archive_tensor t = {.name = "t",
+                                   .dtype = QRN_Q4_0,
+                                   .n_dims = 1,
+                                   .shape = {32},
+                                   .data = (const uint8_t *)"",
+                                   .n_bytes = 18};
     assert_int_equal(qrn_safetensors_write(path, &t, 1, NULL, &e), QRN_ERR_DTYPE);
     assert_string_equal(e.text, "tensor \"t\": type q4_0 cannot be in a safetensors file");
     t.dtype = QRN_F32;

@@ -37,7 +37,8 @@ void gguf_put_header(struct gguf_bytes *g, uint32_t version, uint64_t n_tensors,
     gguf_put_uint(g, n_values, 8);
 }
 
-static void put_scalar(struct gguf_bytes *g, const char *key, uint32_t type, uint64_t bits, size_t n)
+static void put_scalar(struct gguf_bytes *g, const char *key, uint32_t type, uint64_t bits,
+                       size_t n)
 {
     gguf_put_string(g, key);
     gguf_put_uint(g, type, 4);
@@ -116,7 +117,8 @@ static void put_toy_values(struct gguf_bytes *g)
         {"tokenizer.ggml.eos_token_id", 5},
         {"general.alignment", 32},
     };
-    static const char *const tokens[] = {"a", "b", "<|endoftext|>", "ab", "c", "<|im_end|>", "d", ""};
+    static const char *const tokens[] = {"a", "b", "<|endoftext|>", "ab", "c", "<|im_end|>",
+                                         "d", ""};
     static const uint32_t types[] = {1, 1, 3, 1, 1, 3, 1, 5};
     gguf_put_text(g, "general.architecture", "qwen35");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -50,8 +50,11 @@ void mutate_safetensors(struct mutate_random *r, struct mutate_bytes *b)
     if (what > 1) mutate_json(r, &header);
     n_claimed = header.n;
     if (what == 0) {
-        static const uint64_t lengths[] = {0, 1, 2, 99999999, 100000000, 100000001, 1u << 31,
-                                           (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 7};
+        static const uint64_t lengths[] = {0,          1,
+                                           2,          99999999,
+                                           100000000,  100000001,
+                                           1u << 31,   (uint64_t)1 << 63,
+                                           UINT64_MAX, UINT64_MAX - 7};
         n_claimed = (size_t)lengths[mutate_below(r, sizeof lengths / sizeof *lengths)];
     } else if (what == 1) {
         n_kept = mutate_below(r, n_data + 1);
@@ -79,8 +82,7 @@ static void generalise(const char *text, char *kind, size_t n_kind)
     const char *name_end = strstr(text, ": ");
     const char *json = strstr(text, "JSON, line");
     size_t n = 0;
-    if (name_end && strcspn(text, " ") == (size_t)(name_end - text) + 1)
-        text = name_end + 2;
+    if (name_end && strcspn(text, " ") == (size_t)(name_end - text) + 1) text = name_end + 2;
     if (json) text = json;
     while (*text && n < n_kind - 1) {
         if (json && (strncmp(text, " near", 5) == 0 || strncmp(text, "byte", 4) == 0)) break;
@@ -88,10 +90,12 @@ static void generalise(const char *text, char *kind, size_t n_kind)
             const char *end = strchr(text + 1, '"');
             kind[n++] = '@';
             text = end ? end + 1 : text + strlen(text);
-        } else if (isdigit((unsigned char)*text) && (n == 0 || !isalnum((unsigned char)kind[n - 1]))) {
+        } else if (isdigit((unsigned char)*text) &&
+                   (n == 0 || !isalnum((unsigned char)kind[n - 1]))) {
             kind[n++] = '#';
             text += text[0] == '0' && text[1] == 'x' ? 2 : 0;
-            while (isdigit((unsigned char)*text) || (*text == '.' && isdigit((unsigned char)text[1])))
+            while (isdigit((unsigned char)*text) ||
+                   (*text == '.' && isdigit((unsigned char)text[1])))
                 text++;
         } else {
             kind[n++] = *text++;

@@ -30,8 +30,7 @@ static uint64_t number(const struct mutate_bytes *b, size_t at, size_t n)
 
 static size_t add(struct map *m, size_t at, size_t n, bool is_text)
 {
-    if (n && m->n_fields < MAX_FIELDS)
-        m->fields[m->n_fields++] = (struct field){at, n, is_text};
+    if (n && m->n_fields < MAX_FIELDS) m->fields[m->n_fields++] = (struct field){at, n, is_text};
     return at + n;
 }
 
@@ -97,31 +96,87 @@ static const struct field *any_number(struct mutate_random *r, const struct map 
 static void set_number(struct mutate_random *r, struct mutate_bytes *b, const struct map *m)
 {
     static const uint64_t extremes[] = {
-        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 20, 31, 32, 33, 39, 40, 42, 43, 63, 64, 65, 127,
-        128, 255, 256, 1024, 65535, 65536, 1u << 20, 1u << 30, INT32_MAX, (uint64_t)1 << 31, UINT32_MAX,
-        (uint64_t)1 << 32, (uint64_t)1 << 40, (uint64_t)1 << 61, (uint64_t)1 << 62, INT64_MAX,
-        (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 31, 0x7fc00000, 0x7f800000, 0xff800000,
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        9,
+        10,
+        11,
+        12,
+        13,
+        16,
+        20,
+        31,
+        32,
+        33,
+        39,
+        40,
+        42,
+        43,
+        63,
+        64,
+        65,
+        127,
+        128,
+        255,
+        256,
+        1024,
+        65535,
+        65536,
+        1u << 20,
+        1u << 30,
+        INT32_MAX,
+        (uint64_t)1 << 31,
+        UINT32_MAX,
+        (uint64_t)1 << 32,
+        (uint64_t)1 << 40,
+        (uint64_t)1 << 61,
+        (uint64_t)1 << 62,
+        INT64_MAX,
+        (uint64_t)1 << 63,
+        UINT64_MAX,
+        UINT64_MAX - 31,
+        0x7fc00000,
+        0x7f800000,
+        0xff800000,
         0x7ff8000000000000u,
     };
     const struct field *f = any_number(r, m);
     const uint64_t old = number(b, f->at, f->n);
     uint64_t v;
     switch (mutate_below(r, 6)) {
-    case 0: v = old + 1; break;
-    case 1: v = old - 1; break;
-    case 2: v = mutate_below(r, 2) ? old * 2 : old / 2; break;
-    case 3: v = old + 32 * mutate_below(r, 9) - 128; break;
+    case 0:
+        v = old + 1;
+        break;
+    case 1:
+        v = old - 1;
+        break;
+    case 2:
+        v = mutate_below(r, 2) ? old * 2 : old / 2;
+        break;
+    case 3:
+        v = old + 32 * mutate_below(r, 9) - 128;
+        break;
     case 4: {
         const struct field *g = any_number(r, m);
         v = number(b, g->at, g->n);
         break;
     }
-    default: v = extremes[mutate_below(r, sizeof extremes / sizeof *extremes)]; break;
+    default:
+        v = extremes[mutate_below(r, sizeof extremes / sizeof *extremes)];
+        break;
     }
     put(b, f->at, f->n, v);
 }
 
-static void replace(struct mutate_bytes *b, size_t at, size_t n, const uint8_t *bytes, size_t n_bytes)
+static void replace(struct mutate_bytes *b, size_t at, size_t n, const uint8_t *bytes,
+                    size_t n_bytes)
 {
     struct mutate_bytes out = {malloc(b->n - n + n_bytes + 1), b->n - n + n_bytes};
     if (!out.bytes) abort();
@@ -150,7 +205,9 @@ static void move_entry(struct mutate_random *r, struct mutate_bytes *b, const st
         replace(b, at, 0, entry.bytes, n);
         if (count_follows) put(b, count_at, 8, number(b, count_at, 8) + 1);
         break;
-    default: replace(b, to, n_to, entry.bytes, n); break;
+    default:
+        replace(b, to, n_to, entry.bytes, n);
+        break;
     }
     free(entry.bytes);
 }
@@ -179,8 +236,12 @@ static void change_data(struct mutate_random *r, struct mutate_bytes *b, const s
     const size_t at = m->n_head + mutate_below(r, b->n - m->n_head);
     const size_t n = 1 + mutate_below(r, b->n - at);
     switch (mutate_below(r, 3)) {
-    case 0: memset(b->bytes + at, 0xff, n); break;
-    case 1: memset(b->bytes + at, 0x7e, n); break;
+    case 0:
+        memset(b->bytes + at, 0xff, n);
+        break;
+    case 1:
+        memset(b->bytes + at, 0x7e, n);
+        break;
     default:
         for (size_t i = 0; i < n; i++) b->bytes[at + i] = (uint8_t)mutate_next(r);
         break;
@@ -190,19 +251,31 @@ static void change_data(struct mutate_random *r, struct mutate_bytes *b, const s
 static void mutate_once(struct mutate_random *r, struct mutate_bytes *b, const struct map *m)
 {
     switch (mutate_below(r, 20)) {
-    case 0: b->n = mutate_below(r, b->n + 1); break;
-    case 1: b->n = m->fields[mutate_below(r, m->n_fields)].at; break;
+    case 0:
+        b->n = mutate_below(r, b->n + 1);
+        break;
+    case 1:
+        b->n = m->fields[mutate_below(r, m->n_fields)].at;
+        break;
     case 2: {
         static const uint8_t noise[40] = {1, 2, 3, 255};
         replace(b, mutate_below(r, b->n + 1), 0, noise, 1 + mutate_below(r, sizeof noise));
         break;
     }
     case 3:
-    case 4: move_entry(r, b, m); break;
+    case 4:
+        move_entry(r, b, m);
+        break;
     case 5:
-    case 6: change_text(r, b, m); break;
-    case 7: change_data(r, b, m); break;
-    default: set_number(r, b, m); break;
+    case 6:
+        change_text(r, b, m);
+        break;
+    case 7:
+        change_data(r, b, m);
+        break;
+    default:
+        set_number(r, b, m);
+        break;
     }
 }
 

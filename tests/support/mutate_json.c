@@ -52,28 +52,108 @@ static void replace_text(struct mutate_bytes *b, size_t at, size_t n, const char
 }
 
 static const char *const numbers[] = {
-    "0", "1", "2", "3", "4", "5", "7", "8", "12", "16", "31", "32", "33", "63", "64", "65", "127",
-    "128", "256", "1024", "4096", "65536", "1048576", "1048577", "2147483647", "2147483648",
-    "4294967295", "4294967296", "1099511627776", "4611686018427387904", "9223372036854775807",
-    "9223372036854775808", "18446744073709551615", "18446744073709551616", "-1", "-2",
-    "-9223372036854775808", "0.5", "1e3", "1e-320", "1e308", "1e309", "-0", "-0.0", "0.25", "1.5",
+    "0",
+    "1",
+    "2",
+    "3",
+    "4",
+    "5",
+    "7",
+    "8",
+    "12",
+    "16",
+    "31",
+    "32",
+    "33",
+    "63",
+    "64",
+    "65",
+    "127",
+    "128",
+    "256",
+    "1024",
+    "4096",
+    "65536",
+    "1048576",
+    "1048577",
+    "2147483647",
+    "2147483648",
+    "4294967295",
+    "4294967296",
+    "1099511627776",
+    "4611686018427387904",
+    "9223372036854775807",
+    "9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616",
+    "-1",
+    "-2",
+    "-9223372036854775808",
+    "0.5",
+    "1e3",
+    "1e-320",
+    "1e308",
+    "1e309",
+    "-0",
+    "-0.0",
+    "0.25",
+    "1.5",
 };
 static const char *const values[] = {
-    "null", "true", "false", "\"\"", "\"x\"", "[]", "{}", "[1]", "[null]", "[[]]", "{\"a\":1}",
-    "[1,2,3,4,5,6,7,8,9]", "\"F32\"", "\"BF16\"", "\"F4\"", "\"I64\"", "\"linear_attention\"",
-    "\"full_attention\"", "\"silu\"", "\"yarn\"", "\"default\"", "\"qwen3_next\"", "\"qwen3_5_moe\"",
-    "\"../x\"", "\"/etc/passwd\"", "\"..\"", "\"a/b\"", "\"s1\"", "\"s2\"",
-    "\"model.safetensors.index.json\"", "\"\\u0000\"", "\"\\ud800\"", "\"\x1b[31m\"", "\"\xff\xfe\"", "NaN",
-    "Infinity", "-Infinity", "nul", "0x10", "01", "[0,0]", "[4,0]", "[-4,4]", "[0,18446744073709551615]",
+    "null",
+    "true",
+    "false",
+    "\"\"",
+    "\"x\"",
+    "[]",
+    "{}",
+    "[1]",
+    "[null]",
+    "[[]]",
+    "{\"a\":1}",
+    "[1,2,3,4,5,6,7,8,9]",
+    "\"F32\"",
+    "\"BF16\"",
+    "\"F4\"",
+    "\"I64\"",
+    "\"linear_attention\"",
+    "\"full_attention\"",
+    "\"silu\"",
+    "\"yarn\"",
+    "\"default\"",
+    "\"qwen3_next\"",
+    "\"qwen3_5_moe\"",
+    "\"../x\"",
+    "\"/etc/passwd\"",
+    "\"..\"",
+    "\"a/b\"",
+    "\"s1\"",
+    "\"s2\"",
+    "\"model.safetensors.index.json\"",
+    "\"\\u0000\"",
+    "\"\\ud800\"",
+    "\"\x1b[31m\"",
+    "\"\xff\xfe\"",
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "nul",
+    "0x10",
+    "01",
+    "[0,0]",
+    "[4,0]",
+    "[-4,4]",
+    "[0,18446744073709551615]",
 };
 
 /* A number near the one that stands there. */
 static void nudge(struct mutate_random *r, struct mutate_bytes *b, const struct token *t)
 {
     char text[40];
-    const long long old = strtoll((const char *)b->bytes + t->at, NULL, 10);
+    const uint64_t old = (uint64_t)strtoll((const char *)b->bytes + t->at, NULL, 10);
     static const int by[] = {-64, -8, -4, -2, -1, 1, 2, 4, 8, 64};
-    snprintf(text, sizeof text, "%lld", old + by[mutate_below(r, sizeof by / sizeof *by)]);
+    snprintf(text, sizeof text, "%lld",
+             (long long)(old + (uint64_t)by[mutate_below(r, sizeof by / sizeof *by)]));
     replace_text(b, t->at, t->n, text);
 }
 
@@ -150,8 +230,7 @@ static void copy_span(struct mutate_random *r, struct mutate_bytes *b, const str
     if (!found[0] || !found[1]) return;
     size_t at[2], n[2];
     for (int k = 0; k < 2; k++) {
-        const struct token *last =
-            &tokens[found[k] + span_of(b, tokens, n_tokens, found[k]) - 1];
+        const struct token *last = &tokens[found[k] + span_of(b, tokens, n_tokens, found[k]) - 1];
         at[k] = tokens[found[k]].at;
         n[k] = last->at + last->n - at[k];
     }
@@ -164,12 +243,18 @@ static void mutate_token(struct mutate_random *r, struct mutate_bytes *b,
                          const struct token *tokens, size_t n_tokens)
 {
     const struct token *t = &tokens[mutate_below(r, n_tokens)];
-    for (int tries = 0; tries < 50 && (!is_word(b, t) || (t->is_key && mutate_below(r, 4))); tries++)
+    for (int tries = 0; tries < 50 && (!is_word(b, t) || (t->is_key && mutate_below(r, 4)));
+         tries++)
         t = &tokens[mutate_below(r, n_tokens)];
-    const size_t n_values = sizeof values / sizeof *values, n_numbers = sizeof numbers / sizeof *numbers;
+    const size_t n_values = sizeof values / sizeof *values,
+                 n_numbers = sizeof numbers / sizeof *numbers;
     switch (mutate_below(r, 26)) {
-    case 0: nest(r, b, t); return;
-    case 1: replace_text(b, t->at, t->n, ""); return;
+    case 0:
+        nest(r, b, t);
+        return;
+    case 1:
+        replace_text(b, t->at, t->n, "");
+        return;
     case 2: { /* any token goes, or doubles */
         t = &tokens[mutate_below(r, n_tokens)];
         struct mutate_bytes text = mutate_copy(b->bytes + t->at, t->n);
@@ -179,13 +264,21 @@ static void mutate_token(struct mutate_random *r, struct mutate_bytes *b,
     }
     case 3:
     case 4:
-    case 5: copy_word(r, b, tokens, n_tokens, t); return;
-    case 6: b->bytes[t->at + mutate_below(r, t->n)] = (uint8_t)mutate_next(r); return;
-    case 7: b->n = mutate_below(r, b->n + 1); return;
+    case 5:
+        copy_word(r, b, tokens, n_tokens, t);
+        return;
+    case 6:
+        b->bytes[t->at + mutate_below(r, t->n)] = (uint8_t)mutate_next(r);
+        return;
+    case 7:
+        b->n = mutate_below(r, b->n + 1);
+        return;
     case 8:
     case 9:
     case 10:
-    case 11: copy_span(r, b, tokens, n_tokens); return;
+    case 11:
+        copy_span(r, b, tokens, n_tokens);
+        return;
     case 12:
     case 13:
     case 14:
