@@ -135,7 +135,10 @@ static void test_added_tokens_same_as_trying(void **state)
             const size_t n = random_below(&seed, 6);
             for (size_t k = 0; k < n; k++) texts[i][k] = (char)("ab\xff"[random_below(&seed, 3)]);
             tokens[i] = (struct qrn_added_token){
-                .bytes = {texts[i], n}, .id = (int32_t)i, .is_control = random_below(&seed, 2) != 0};
+                .bytes = {texts[i], n},
+                .id = (int32_t)i,
+                .is_control = random_below(&seed, 2) != 0,
+            };
             assert_int_equal(qrn_added_add(&added, tokens[i].bytes, tokens[i].id,
                                            tokens[i].is_control, &err),
                              QRN_OK);

@@ -145,8 +145,8 @@ static void test_more_errors(void **state)
     memset(name, 'x', 1025);
     char *const bad = replaced(json, "<|end|>", name);
     assert_int_equal(create(bad, "", &t, &err), U);
-    assert_string_equal(err.text, "tokenizer.json: added token 299 has 1025 bytes, at most 1024 are "
-                                  "supported");
+    assert_string_equal(err.text, "tokenizer.json: added token 299 has 1025 bytes, at most 1024 "
+                                  "are supported");
     free(bad);
     name[1024] = 0;
     char *const good = replaced(json, "<|end|>", name);

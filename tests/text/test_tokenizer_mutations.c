@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Damaged tokenizer.json files, 20,000 of them made from a good one by changes of its structure and
- * of its bytes: a clear error or a tokenizer that works; no leak, bounded memory, under a second. */
+ * Damaged tokenizer.json files, 20,000 of them made from a good one by changes of its structure
+ * and of its bytes: a clear error or a tokenizer that works; no leak, bounded memory, under a
+ * second. */
 #include "text/tokenizer_test.h"
 
 #include "support/counting_allocator.h"
@@ -38,13 +39,16 @@ static json_t *long_string(uint64_t *seed)
 static json_t *random_value(uint64_t *seed)
 {
     static const char *const texts[] = {
-        "",      " ",       "a b",   "t h",       "th e",       "a",      "ab",       "\xc4\xa0",
-        "NFC",   "BPE",     "NFKC",  "ByteLevel", "<|end|>",    "Isolated", "Sequence", "\xc2\x80 a",
-        "Split", "a b c",   "\n",    "  ",        "\xc3\xa9",   "e\xcc\x81",  "no such token", "\xf0\x9f\x99\x82",
+        "",          " ",       "a b",      "t h",      "th e",        "a",     "ab",
+        "\xc4\xa0",  "NFC",     "BPE",      "NFKC",     "ByteLevel",   "Split", "a b c",
+        "<|end|>",   "\n",      "Isolated", "Sequence", "\xc2\x80 a",  "  ",    "no such token",
+        "\xc3\xa9",  "e\xcc\x81", "\xf0\x9f\x99\x82",
     };
-    static const json_int_t numbers[] = {0,  1,   97,     298,        299,       305,     307,     5000,
-                                         -1, 255, 66763,  66764,      66765,     100000,  2147483647,
-                                         2147483648, 4294967295, 4294967296, INT64_MAX, INT64_MIN};
+    enum { N_TEXTS = sizeof texts / sizeof *texts };
+    static const json_int_t numbers[] = {
+        0, 1, -1, 97, 255, 298, 299, 305, 307, 5000, 66763, 66764, 66765, 100000, 2147483647,
+        2147483648, 4294967295, 4294967296, INT64_MAX, INT64_MIN,
+    };
     switch (random_below(seed, 12)) {
     case 0: return json_null();
     case 1: return json_boolean(random_below(seed, 2));
@@ -53,10 +57,12 @@ static json_t *random_value(uint64_t *seed)
     case 4: return json_object();
     case 5: return nested(random_below(seed, 100));
     case 6: return long_string(seed);
-    case 7: return json_pack("[s, s]", texts[random_below(seed, 24)], texts[random_below(seed, 24)]);
+    case 7:
+        return json_pack("[s, s]", texts[random_below(seed, N_TEXTS)],
+                         texts[random_below(seed, N_TEXTS)]);
     case 8:
     case 9: return json_integer(numbers[random_below(seed, sizeof numbers / sizeof *numbers)]);
-    default: return json_string(texts[random_below(seed, sizeof texts / sizeof *texts)]);
+    default: return json_string(texts[random_below(seed, N_TEXTS)]);
     }
 }
 
@@ -147,8 +153,9 @@ static void change_tree(json_t *root, uint64_t *seed)
 static char *change_bytes(char *text, size_t *n_bytes, uint64_t *seed)
 {
     static const char *const pieces[] = {
-        "\"", "\\", "{", "}", "[", "]", ",", ":", "\\ud800", "\\u0000", "\xff", "\xc0\x80", "\xed\xa0\x80",
-        "1e999", "-", "99999999999999999999", "\"vocab\":{},", "\"a\":1,", "[[[[[[[[[[[[[[", "null",
+        "\"", "\\", "{", "}", "[", "]", ",", ":", "\\ud800", "\\u0000", "\xff", "\xc0\x80", "-",
+        "\xed\xa0\x80", "1e999", "99999999999999999999", "\"vocab\":{},", "\"a\":1,", "null",
+        "[[[[[[[[[[[[[[",
     };
     const size_t n = *n_bytes, at = random_below(seed, n + 1);
     switch (random_below(seed, 4)) {
@@ -203,8 +210,8 @@ static void count(struct tally *tally, const char *text)
     bool in_quotes = false;
     for (; *text && n + 2 < sizeof kind && strncmp(text, ": (?i", 5); text++) {
         if (*text == '"') in_quotes = !in_quotes;
-        if (in_quotes || (*text >= '0' && *text <= '9') || (n && *text == '"' && kind[n - 1] == '"'))
-            continue;
+        const bool is_digit = *text >= '0' && *text <= '9';
+        if (in_quotes || is_digit || (n && *text == '"' && kind[n - 1] == '"')) continue;
         kind[n++] = *text;
     }
     kind[n] = 0;

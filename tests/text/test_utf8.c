@@ -47,8 +47,8 @@ static void test_same_as_utf8proc(void **state)
         }
         const size_t got = qrn_utf8_n_valid((const char *)b, n);
         if (got != wanted)
-            fail_msg("%02x %02x %02x %02x: %zu bytes are valid, utf8proc says %zu", b[0], b[1], b[2],
-                     b[3], got, wanted);
+            fail_msg("%02x %02x %02x %02x: %zu bytes are valid, utf8proc says %zu", b[0], b[1],
+                     b[2], b[3], got, wanted);
     }
 }
 
