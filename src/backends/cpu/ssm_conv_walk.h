@@ -4,11 +4,15 @@
 #ifndef QUERN_BACKENDS_CPU_SSM_CONV_WALK_H
 #define QUERN_BACKENDS_CPU_SSM_CONV_WALK_H
 
+#include <string.h>
+
 #include "backends/cpu/cpu.h"
 #include "base/half.h"
 #include "core/gdn_layout.h"
 
-enum { CONV_CHANNELS = 64 }; /* of a block: the width of the tables that it works on */
+/* Channels of a block at most, the width of the tables that it works on; and those that go to one
+ * lane together. */
+enum { CONV_CHANNELS = 256, CONV_GRAIN = 64 };
 
 /* The tokens of one sequence, up to CONV_CHANNELS channels.  Lanes past n_channels hold zeros. */
 struct conv_block {
@@ -43,12 +47,17 @@ static inline void *conv_at(const struct qrn_tensor *t, int64_t i)
 static inline void conv_turn_weights(float *out, const struct qrn_tensor *weight, int64_t c, int n)
 {
     const int64_t K = weight->shape[1];
-    for (int i = 0; i < n; i++) {
-        const void *w = conv_at(weight, (c + i) * weight->stride[0]);
-        for (int64_t k = 0; k < K; k++) out[k * CONV_CHANNELS + i] = conv_load(weight, w, k);
+    const float *w = (const float *)weight->data + c * weight->stride[0];
+    if (K == 4 && weight->dtype == QRN_F32 && weight->stride[0] == 4) { /* a loop that vectorises */
+        for (int i = 0; i < n; i++)
+            for (int k = 0; k < 4; k++) out[k * CONV_CHANNELS + i] = w[i * 4 + k];
+    } else {
+        for (int i = 0; i < n; i++)
+            for (int64_t k = 0; k < K; k++)
+                out[k * CONV_CHANNELS + i] = conv_load(weight, conv_at(weight, (c + i) * weight->stride[0]), k);
     }
     for (int64_t k = 0; k < K; k++)
-        for (int i = n; i < CONV_CHANNELS; i++) out[k * CONV_CHANNELS + i] = 0.0f;
+        for (int i = n; i % CONV_GRAIN; i++) out[k * CONV_CHANNELS + i] = 0.0f;
 }
 
 /* The K - 1 rows before absolute position p, out of the ring. */
@@ -56,10 +65,10 @@ static inline void conv_history_read(float *before, const struct qrn_ssm_conv_hi
                                      const float *ring, int64_t p, int64_t c, int n)
 {
     const int64_t C = a->x.shape[1], K = a->weight.shape[1];
-    for (int64_t k = 0; k < K - 1; k++) {
+    for (int64_t k = 0; k < K - 1; k++, before += CONV_CHANNELS) {
         const int64_t at = p + k - (K - 1);
-        for (int i = 0; i < CONV_CHANNELS; i++)
-            before[k * CONV_CHANNELS + i] = i < n && at >= 0 ? ring[at % a->n_history * C + c + i] : 0.0f;
+        memset(before, 0, CONV_CHANNELS * sizeof *before);
+        if (at >= 0) memcpy(before, ring + at % a->n_history * C + c, (size_t)n * sizeof *before);
     }
 }
 
@@ -71,7 +80,7 @@ static inline void conv_history_write(const struct qrn_ssm_conv_history_args *a,
     for (int64_t t = n_tokens > a->n_history ? n_tokens - a->n_history : 0; t < n_tokens; t++) {
         const float *x = (const float *)a->x.data + (token + t) * a->x.stride[0] + c;
         float *row = ring + (p + t) % a->n_history * C + c;
-        for (int i = 0; i < n; i++) row[i] = x[i];
+        memcpy(row, x, (size_t)n * sizeof *row);
     }
 }
 
@@ -84,9 +93,9 @@ static inline void ssm_conv_history_walk(const struct qrn_cpu_lane *lane,
     float *before = weight + K * CONV_CHANNELS;
     int64_t c_begin, c_end;
     if (a->x.shape[0] == 0) return;
-    qrn_cpu_share(lane, C, CONV_CHANNELS, &c_begin, &c_end);
+    qrn_cpu_share(lane, C, CONV_GRAIN, &c_begin, &c_end);
     for (int64_t c = c_begin; c < c_end; c += CONV_CHANNELS) {
-        const int n = (int)(C - c < CONV_CHANNELS ? C - c : CONV_CHANNELS);
+        const int n = (int)(c_end - c < CONV_CHANNELS ? c_end - c : CONV_CHANNELS);
         conv_turn_weights(weight, &a->weight, c, n);
         for (int64_t s = 0; s < n_seqs; s++) {
             const int64_t n_tokens = begin[s + 1] - begin[s];
@@ -129,7 +138,7 @@ static inline void conv_state_read(float *before, const struct qrn_ssm_conv_args
         for (int64_t k = 0; k < K - 1; k++) before[k * CONV_CHANNELS + i] = conv_load(t, state, k);
     }
     for (int64_t k = 0; k < K - 1; k++)
-        for (int i = n; i < CONV_CHANNELS; i++) before[k * CONV_CHANNELS + i] = 0.0f;
+        for (int i = n; i < CONV_GRAIN; i++) before[k * CONV_CHANNELS + i] = 0.0f;
 }
 
 /* Value k of the new state of channel i.  Through float and back is exact: it was bf16, or float. */
@@ -159,14 +168,14 @@ static inline void ssm_conv_walk(const struct qrn_cpu_lane *lane, const struct q
 {
     const bool ragged = qrn_tensor_present(&a->seq_begin);
     const int64_t n_seqs = a->state_in.shape[0], C = a->state_in.shape[1], K = a->weight.shape[1];
-    const int64_t n_blocks = (C + CONV_CHANNELS - 1) / CONV_CHANNELS;
+    const int64_t n_blocks = (C + CONV_GRAIN - 1) / CONV_GRAIN;
     float *weight = (float *)lane->scratch + lane->i * (2 * K - 1) * CONV_CHANNELS;
     float *before = weight + K * CONV_CHANNELS;
     int64_t begin, end, turned = -1;
     qrn_cpu_share(lane, n_blocks * n_seqs, 1, &begin, &end);
     for (int64_t item = begin; item < end; item++) {
-        const int64_t c = item / n_seqs * CONV_CHANNELS, s = item % n_seqs;
-        const int n = (int)(C - c < CONV_CHANNELS ? C - c : CONV_CHANNELS);
+        const int64_t c = item / n_seqs * CONV_GRAIN, s = item % n_seqs;
+        const int n = (int)(C - c < CONV_GRAIN ? C - c : CONV_GRAIN);
         if (turned != c) conv_turn_weights(weight, &a->weight, c, n);
         turned = c;
         conv_state_read(before, a, s, c, n);
