@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * attention: what PyTorch computed, next to the plain sequential float32 sums. */
+ * attention: what PyTorch computed, next to the plain sequential float32 sums.  Without the shared
+ * data: the entries that tests/data carries. */
 #include <math.h>
 #include <string.h>
 
@@ -69,12 +70,11 @@ static void test_entries(void **state)
 {
     (void)state;
     const char *path = shared_path("references/ops.safetensors");
-    if (!path) skip();
     struct tensor_file f;
     struct devices d;
-    tensor_file_open(path, &f);
+    tensor_file_open(path ? path : "tests/data/attention_goldens.safetensors", &f);
     devices_open(&d, 2);
-    for (int i = 0; i < 6; i++) {
+    for (int i = path ? 0 : 4; i < 6; i++) {
         struct mem m = {0};
         const struct qrn_tensor q = entry(&m, &f, i, "q", QRN_F32),
                                 k = entry(&m, &f, i, "k", QRN_F32),

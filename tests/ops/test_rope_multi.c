@@ -177,12 +177,11 @@ static void test_entries(void **state)
     (void)state;
     static const int64_t shapes[2][3] = {{2, 7, 256}, {2, 4, 128}}; /* [heads, tokens, head_dim] */
     const char *path = shared_path("references/ops.safetensors");
-    if (!path) skip();
     struct tensor_file f;
     struct devices d;
-    tensor_file_open(path, &f);
+    tensor_file_open(path ? path : "tests/data/attention_goldens.safetensors", &f);
     devices_open(&d, 2);
-    for (int i = 0; i < 2; i++) {
+    for (int i = path ? 0 : 1; i < 2; i++) {
         struct mem m = {0};
         const int64_t n_tokens = shapes[i][1], width = shapes[i][2], n = 2 * n_tokens * width;
         size_t n_bytes;
