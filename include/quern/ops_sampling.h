@@ -36,18 +36,18 @@ QRN_OP_FUNCTIONS(top_k);
  *                  logit = logit - n * frequency_penalty - presence_penalty
  *     temperature  0: the largest logit, the lowest id on ties; nothing below matters
  *     top_k        keep the k largest; ties: the lowest ids
- *     top_p        keep the fewest, from the largest on, that hold at least top_p of the probability
- *                  of what is kept so far
+ *     top_p        keep the fewest, from the largest on, that hold at least top_p of the
+ *                  probability of what is kept so far
  *     min_p        keep what is at least min_p as probable as the most probable
  *     temperature  probability = softmax(logit / temperature) over what is kept
  *     draw         the first id, ascending, where the sum of probabilities exceeds u
  *
  * u in [0, 1) is the top 53 bits of the first two words of Philox4x32-10 (Salmon and others, SC11)
- * with key = seed and counter = position, low words first: the same arguments give the same token on
- * every device and with any number of threads, up to the rounding of exp.
+ * with key = seed and counter = position, low words first: the same arguments give the same token
+ * on every device and with any number of threads, up to the rounding of exp.
  *
- * NaN and -inf are never drawn; where a logit is +inf only such are.  QRN_ERR_ARGUMENT when running:
- * no logit above -inf; a token of history outside 0 .. n_vocab - 1.
+ * NaN and -inf are never drawn; where a logit is +inf only such are.  QRN_ERR_ARGUMENT when
+ * running: no logit above -inf; a token of history outside 0 .. n_vocab - 1.
  */
 struct qrn_sample_args {
     struct qrn_tensor logits;      /* [n_vocab], 1 <= n_vocab < 2^31 */

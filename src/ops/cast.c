@@ -9,7 +9,8 @@ static enum qrn_status cast_check(const void *args, struct qrn_error *err)
 {
     const struct qrn_cast_args *a = args;
     if (!qrn_decoder(a->x.dtype))
-        return qrn_fail(err, QRN_ERR_DTYPE, "cast: x is %s, wants a type that has values of its own",
+        return qrn_fail(err, QRN_ERR_DTYPE,
+                        "cast: x is %s, wants a type that has values of its own",
                         qrn_dtype_info(a->x.dtype)->name);
     QRN_TRY(qrn_check_dtype("cast", "out", &a->out, err, 3, QRN_F32, QRN_F16, QRN_BF16));
     return qrn_check_same_shape("cast", "out", &a->out, "x", &a->x, err);

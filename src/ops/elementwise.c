@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * add, mul, silu_mul, sigmoid_mul: two tensors in, one out, element by element.  Each is a name, two
- * operands and a formula. */
+ * add, mul, silu_mul, sigmoid_mul: two tensors in, one out, element by element.  Each is a name,
+ * two operands and a formula. */
 #include "core/op.h"
 
 #include <math.h>

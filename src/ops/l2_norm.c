@@ -13,7 +13,8 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     if (a->x.shape[a->x.n_dims - 1] == 0)
         return qrn_fail(err, QRN_ERR_SHAPE, "l2_norm: rows of x have 0 elements, want 1 or more");
     if (!(a->eps >= 0.0f) || isinf(a->eps))
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "l2_norm: eps is %g, wants 0 or more", (double)a->eps);
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "l2_norm: eps is %g, wants 0 or more",
+                        (double)a->eps);
     if (!isfinite(a->scale))
         return qrn_fail(err, QRN_ERR_ARGUMENT, "l2_norm: scale is %g, wants a finite number",
                         (double)a->scale);

@@ -25,7 +25,8 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
         QRN_TRY(qrn_check_shape("moe_combine", "shared", &a->shared, err, 2, n_tokens, d));
     if (!qrn_tensor_present(&a->shared_gate)) return QRN_OK;
     if (!qrn_tensor_present(&a->shared))
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "moe_combine: shared_gate is given, shared is missing");
+        return qrn_fail(err, QRN_ERR_ARGUMENT,
+                        "moe_combine: shared_gate is given, shared is missing");
     if (a->shared_gate.n_dims == 1)
         return qrn_check_shape("moe_combine", "shared_gate", &a->shared_gate, err, 1, n_tokens);
     return qrn_check_shape("moe_combine", "shared_gate", &a->shared_gate, err, 2, n_tokens,

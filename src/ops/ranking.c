@@ -13,8 +13,8 @@ static enum qrn_status check_rows(const char *op, const struct qrn_tensor *x,
     QRN_TRY(qrn_check_dtype(op, "ids", ids, err, 1, QRN_I32));
     QRN_TRY(qrn_check_shape(op, "x", x, err, 2, (int64_t)-1, (int64_t)-1));
     if (x->shape[1] < 1 || x->shape[1] > INT32_MAX)
-        return qrn_fail(err, QRN_ERR_SHAPE, "%s: x.shape[1] is %" PRId64 ", wants 1 to %" PRId32, op,
-                        x->shape[1], INT32_MAX);
+        return qrn_fail(err, QRN_ERR_SHAPE, "%s: x.shape[1] is %" PRId64 ", wants 1 to %" PRId32,
+                        op, x->shape[1], INT32_MAX);
     if (!qrn_tensor_present(values)) return QRN_OK;
     QRN_TRY(qrn_check_dtype(op, "values", values, err, 1, QRN_F32));
     return qrn_check_same_shape(op, "values", values, "ids", ids, err);
@@ -82,7 +82,8 @@ static void top_k_reference(const void *args)
         for (int64_t k = 0, last = -1; k < a->ids.shape[1]; k++) {
             int64_t best = -1;
             for (int64_t i = 0; i < a->x.shape[1]; i++)
-                if ((k == 0 || qrn_ref_before(&a->x, r, last, i)) && (best < 0 || qrn_ref_before(&a->x, r, i, best)))
+                if ((k == 0 || qrn_ref_before(&a->x, r, last, i)) &&
+                    (best < 0 || qrn_ref_before(&a->x, r, i, best)))
                     best = i;
             last = best;
             qrn_ref_set(&a->ids, r, k, 0, 0, (double)best);

@@ -89,7 +89,8 @@ static int64_t next_in_rank(const struct qrn_sample_args *a, int64_t id)
     return best;
 }
 
-static double weight(const struct qrn_sample_args *a, int64_t id, double largest, double temperature)
+static double weight(const struct qrn_sample_args *a, int64_t id, double largest,
+                     double temperature)
 {
     const double x = logit(a, id);
     return x == largest ? 1.0 : exp((x - largest) / temperature);
@@ -127,7 +128,8 @@ static void reference(const void *args)
         const double u = qrn_uniform_at(a->seed, a->position);
         for (int pass = 0; pass < 2; pass++)
             for (int64_t i = 0; i < n_vocab; i++) {
-                const bool kept = !before(a, last, i) && weight(a, i, largest, 1.0) >= (double)a->min_p;
+                const bool kept =
+                    !before(a, last, i) && weight(a, i, largest, 1.0) >= (double)a->min_p;
                 const double w = kept ? weight(a, i, largest, t) : 0.0;
                 if (pass == 0) total += w;
                 if (pass == 1 && sum <= u * total && w > 0.0) {

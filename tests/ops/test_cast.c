@@ -9,8 +9,8 @@
 #include "support/op_test.h"
 
 /* Any bytes, of any type: whole blocks. */
-static struct qrn_tensor random_tensor(struct mem *m, struct rng *r, enum qrn_dtype dtype, int n_dims,
-                                       const int64_t *shape)
+static struct qrn_tensor random_tensor(struct mem *m, struct rng *r, enum qrn_dtype dtype,
+                                       int n_dims, const int64_t *shape)
 {
     struct qrn_tensor t = {.dtype = dtype, .n_dims = n_dims};
     int64_t stride = 1;
@@ -54,11 +54,14 @@ static void test_every_type(void **state)
                 assert_int_equal(qrn_cast(d.dev[j], &a, NULL), QRN_OK);
                 for (int64_t i = 0; i < n; i++) {
                     const float f = ((const float *)values.data)[i];
-                    const uint16_t want = outs[o] == QRN_F16 ? qrn_float_to_f16(f) : qrn_float_to_bf16(f);
-                    if (outs[o] == QRN_F32 ? memcmp((float *)a.out.data + i, &f, sizeof f) && !isnan(f)
-                                           : ((uint16_t *)a.out.data)[i] != want)
+                    const uint16_t want =
+                        outs[o] == QRN_F16 ? qrn_float_to_f16(f) : qrn_float_to_bf16(f);
+                    if (outs[o] == QRN_F32
+                            ? memcmp((float *)a.out.data + i, &f, sizeof f) && !isnan(f)
+                            : ((uint16_t *)a.out.data)[i] != want)
                         fail_msg("%s to %s on %s: element %lld", qrn_dtype_info(x.dtype)->name,
-                                 qrn_dtype_info(outs[o])->name, qrn_device_bits(d.dev[j]), (long long)i);
+                                 qrn_dtype_info(outs[o])->name, qrn_device_bits(d.dev[j]),
+                                 (long long)i);
                 }
             }
             op_test_same_bits(QRN_OP_cast, &a, "every type");
@@ -74,7 +77,8 @@ static void test_reference(void **state)
 {
     (void)state;
     static const enum qrn_dtype types[] = {QRN_F32, QRN_F16, QRN_BF16};
-    static const double tolerance[] = {0.0, 2e-3, 1.5e-2}; /* half a last place of values to 3 rms */
+    static const double tolerance[] = {0.0, 2e-3,
+                                       1.5e-2}; /* half a last place of values to 3 rms */
     struct devices d;
     struct mem m = {0};
     struct rng r = {3};
@@ -86,9 +90,11 @@ static void test_reference(void **state)
             const struct qrn_tensor x = mem_tensor(&m, types[i], 3, wide);
             struct qrn_cast_args a = {source, x};
             assert_int_equal(qrn_cast(d.dev[0], &a, NULL), QRN_OK);
-            a = (struct qrn_cast_args){qrn_tensor_slice(x, 2, 3, 33), mem_tensor(&m, types[o], 3, shape)};
+            a = (struct qrn_cast_args){qrn_tensor_slice(x, 2, 3, 33),
+                                       mem_tensor(&m, types[o], 3, shape)};
             for (size_t j = 0; j < d.n; j++)
-                op_test_against_reference(d.dev[j], QRN_OP_cast, &a, tolerance[o], "strided source");
+                op_test_against_reference(d.dev[j], QRN_OP_cast, &a, tolerance[o],
+                                          "strided source");
             a.out = qrn_tensor_slice(mem_tensor(&m, types[o], 3, wide), 2, 6, 33);
             for (size_t j = 0; j < d.n; j++)
                 op_test_against_reference(d.dev[j], QRN_OP_cast, &a, tolerance[o], "strided both");
@@ -119,15 +125,18 @@ static void test_rounding(void **state)
     struct mem m = {0};
     devices_open(&d, 1);
     const int64_t n = 65536;
-    const struct qrn_tensor halves = mem_tensor(&m, QRN_F16, 1, &n), back = mem_tensor(&m, QRN_F16, 1, &n);
+    const struct qrn_tensor halves = mem_tensor(&m, QRN_F16, 1, &n),
+                            back = mem_tensor(&m, QRN_F16, 1, &n);
     const struct qrn_tensor floats = mem_tensor(&m, QRN_F32, 1, &n);
     for (size_t j = 0; j < d.n; j++) {
         for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
             float many[9]; /* vectors and tails alike */
             uint16_t f16[9], bf16[9];
             for (int k = 0; k < 9; k++) many[k] = known[i].from;
-            const struct qrn_cast_args a = {qrn_tensor_1d(QRN_F32, many, 9), qrn_tensor_1d(QRN_F16, f16, 9)};
-            const struct qrn_cast_args b = {qrn_tensor_1d(QRN_F32, many, 9), qrn_tensor_1d(QRN_BF16, bf16, 9)};
+            const struct qrn_cast_args a = {qrn_tensor_1d(QRN_F32, many, 9),
+                                            qrn_tensor_1d(QRN_F16, f16, 9)};
+            const struct qrn_cast_args b = {qrn_tensor_1d(QRN_F32, many, 9),
+                                            qrn_tensor_1d(QRN_BF16, bf16, 9)};
             assert_int_equal(qrn_cast(d.dev[j], &a, NULL), QRN_OK);
             assert_int_equal(qrn_cast(d.dev[j], &b, NULL), QRN_OK);
             for (int k = 0; k < 9; k++)
@@ -173,7 +182,8 @@ static void test_copy(void **state)
             memset(out.data, 0x5a, out.n_bytes);
             assert_int_equal(qrn_copy(d.dev[j], &a, NULL), QRN_OK);
             for (int64_t row = 0; row < 12; row++) {
-                const char *got = (char *)out.data + row * 4 * size, *want = (char *)x.data + row * 6 * size;
+                const char *got = (char *)out.data + row * 4 * size,
+                           *want = (char *)x.data + row * 6 * size;
                 for (int64_t i = 0; i < size; i++) assert_int_equal(got[i], 0x5a);
                 assert_memory_equal(got + size, want + 3 * size, (size_t)(3 * size));
             }
@@ -195,9 +205,11 @@ static void test_copy_reference(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct qrn_copy_args a = {mem_filled(&m, &r, 1.0, 3, shapes[i]),
                                   mem_tensor(&m, QRN_F32, 3, shapes[i])};
-        for (size_t j = 0; j < d.n; j++) op_test_against_reference(d.dev[j], QRN_OP_copy, &a, 0.0, "f32");
+        for (size_t j = 0; j < d.n; j++)
+            op_test_against_reference(d.dev[j], QRN_OP_copy, &a, 0.0, "f32");
         a.x.dtype = a.out.dtype = QRN_I32;
-        for (size_t j = 0; j < d.n; j++) op_test_against_reference(d.dev[j], QRN_OP_copy, &a, 0.0, "i32");
+        for (size_t j = 0; j < d.n; j++)
+            op_test_against_reference(d.dev[j], QRN_OP_copy, &a, 0.0, "i32");
     }
     devices_close(&d);
     mem_free_all(&m);
@@ -211,10 +223,12 @@ static void test_errors(void **state)
     struct qrn_device *dev;
     assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
     const int64_t shape[] = {3, 64};
-    const struct qrn_cast_args good = {mem_filled(&m, &r, 1.0, 2, shape), mem_tensor(&m, QRN_F16, 2, shape)};
+    const struct qrn_cast_args good = {mem_filled(&m, &r, 1.0, 2, shape),
+                                       mem_tensor(&m, QRN_F16, 2, shape)};
     struct qrn_cast_args a = good;
     a.x.dtype = QRN_I32;
-    op_test_fails(dev, QRN_OP_cast, &a, QRN_ERR_DTYPE, "cast: x is i32, wants a type that has values");
+    op_test_fails(dev, QRN_OP_cast, &a, QRN_ERR_DTYPE,
+                  "cast: x is i32, wants a type that has values");
     a = good;
     a.out.dtype = QRN_Q8_0;
     op_test_fails(dev, QRN_OP_cast, &a, QRN_ERR_DTYPE, "out is q8_0, wants f32 or f16 or bf16");
@@ -224,7 +238,8 @@ static void test_errors(void **state)
     a = good;
     a.x.dtype = QRN_Q4_0;
     a.x.shape[1] = a.out.shape[1] = 63;
-    op_test_fails(dev, QRN_OP_cast, &a, QRN_ERR_SHAPE, "x.shape[1] is 63, wants whole blocks of 32");
+    op_test_fails(dev, QRN_OP_cast, &a, QRN_ERR_SHAPE,
+                  "x.shape[1] is 63, wants whole blocks of 32");
     a = good;
     a.out.data = a.x.data;
     op_test_fails(dev, QRN_OP_cast, &a, QRN_ERR_ARGUMENT, "out overlaps x");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * add, mul, silu_mul, sigmoid_mul: every kernel against the reference, strided, in place, errors. */
+ * add, mul, silu_mul, sigmoid_mul: every kernel against the reference, strided, in place,
+ * errors. */
 #include <math.h>
 #include <stdio.h>
 
@@ -122,7 +123,8 @@ static void test_extremes(void **state)
             const struct qrn_tensor out = qrn_tensor_1d(QRN_F32, &y, 1);
             const struct qrn_silu_mul_args s = {g, t, out};
             assert_int_equal(qrn_silu_mul(d.dev[j], &s, NULL), QRN_OK);
-            if (!isnan(silu_want[i])) assert_float_equal(y, silu_want[i], fabsf(silu_want[i]) * 1e-6f);
+            if (!isnan(silu_want[i]))
+                assert_float_equal(y, silu_want[i], fabsf(silu_want[i]) * 1e-6f);
             const struct qrn_sigmoid_mul_args b = {t, g, out};
             assert_int_equal(qrn_sigmoid_mul(d.dev[j], &b, NULL), QRN_OK);
             assert_float_equal(y, sigmoid_want[i], 1e-6f);
@@ -138,7 +140,8 @@ static void test_errors(void **state)
     struct qrn_device *dev;
     assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
     const int64_t shape[] = {3, 17};
-    const struct binary_args good = {mem_filled(&m, &r, 1.0, 2, shape), mem_filled(&m, &r, 1.0, 2, shape),
+    const struct binary_args good = {mem_filled(&m, &r, 1.0, 2, shape),
+                                     mem_filled(&m, &r, 1.0, 2, shape),
                                      mem_tensor(&m, QRN_F32, 2, shape)};
     for (size_t o = 0; o < N_OPS; o++) {
         char text[100];
@@ -148,7 +151,8 @@ static void test_errors(void **state)
         op_test_fails(dev, ops[o].id, &a, QRN_ERR_ARGUMENT, text);
         a = good;
         a.y.shape[1] = 16;
-        (void)snprintf(text, sizeof text, "%s.shape[1] is 16, wants 17 (that of %s)", ops[o].y, ops[o].x);
+        (void)snprintf(text, sizeof text, "%s.shape[1] is 16, wants 17 (that of %s)", ops[o].y,
+                       ops[o].x);
         op_test_fails(dev, ops[o].id, &a, QRN_ERR_SHAPE, text);
         a = good;
         a.out.shape[0] = 2;

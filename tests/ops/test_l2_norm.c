@@ -76,7 +76,8 @@ static void test_errors(void **state)
     op_test_fails(dev, QRN_OP_l2_norm, &a, QRN_ERR_ARGUMENT, "l2_norm: out is missing");
     a = good;
     a.out.shape[1] = 16;
-    op_test_fails(dev, QRN_OP_l2_norm, &a, QRN_ERR_SHAPE, "out.shape[1] is 16, wants 17 (that of x)");
+    op_test_fails(dev, QRN_OP_l2_norm, &a, QRN_ERR_SHAPE,
+                  "out.shape[1] is 16, wants 17 (that of x)");
     a = good;
     a.x.shape[1] = a.out.shape[1] = 0;
     op_test_fails(dev, QRN_OP_l2_norm, &a, QRN_ERR_SHAPE, "rows of x have 0 elements");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * moe_combine: every kernel against the reference, the order of the sum, and every documented error. */
+ * moe_combine: every kernel against the reference, alone and among others, every
+ * documented error. */
 #include <math.h>
 
 #include "support/op_test.h"

@@ -89,12 +89,14 @@ static void test_ranks(void **state)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             int32_t ids[4];
             float weights[4];
-            const struct qrn_moe_route_args a = {.logits = qrn_tensor_2d(QRN_F32, rows[i].logits, 1, 6),
+            const struct qrn_moe_route_args a = {.logits =
+                                                     qrn_tensor_2d(QRN_F32, rows[i].logits, 1, 6),
                                                  .ids = qrn_tensor_2d(QRN_I32, ids, 1, 4),
                                                  .weights = qrn_tensor_2d(QRN_F32, weights, 1, 4)};
             assert_int_equal(qrn_moe_route(d.dev[j], &a, NULL), QRN_OK);
             assert_memory_equal(ids, rows[i].ids, sizeof ids);
-            for (int k = 0; k < 4; k++) assert_int_equal(!isnan(weights[k]), rows[i].weights_are_numbers);
+            for (int k = 0; k < 4; k++)
+                assert_int_equal(!isnan(weights[k]), rows[i].weights_are_numbers);
             op_test_against_reference(d.dev[j], QRN_OP_moe_route, &a, 3e-6, "ranks");
         }
     devices_close(&d);
@@ -128,8 +130,10 @@ static void test_golden(void **state)
     struct tensor_file file;
     devices_open(&d, 2);
     tensor_file_open("tests/data/op_goldens.safetensors", &file);
-    const struct qrn_tensor ids = golden_tensor(&m, &file, "moe_route.0.experts", QRN_I32, 2, chosen);
-    const struct qrn_tensor want = golden_tensor(&m, &file, "moe_route.0.weights", QRN_F32, 2, chosen);
+    const struct qrn_tensor ids =
+        golden_tensor(&m, &file, "moe_route.0.experts", QRN_I32, 2, chosen);
+    const struct qrn_tensor want =
+        golden_tensor(&m, &file, "moe_route.0.weights", QRN_F32, 2, chosen);
     struct qrn_moe_route_args a = {
         .logits = golden_tensor(&m, &file, "moe_route.0.logits", QRN_F32, 2,
                                 (const int64_t[]){N, EXPERTS}),
@@ -149,7 +153,8 @@ static void test_golden(void **state)
             assert_int_equal(qrn_kernel_run(d.dev[j], k, &a, NULL), QRN_OK);
             assert_memory_equal(a.ids.data, ids.data, ids.n_bytes);
             const double error = golden_error(&a.weights, &exact);
-            if (j == 0) print_message("%s: %.3g, plain float32 %.3g\n", k->name, error, allowed / 4.0);
+            if (j == 0)
+                print_message("%s: %.3g, plain float32 %.3g\n", k->name, error, allowed / 4.0);
             assert_true(error <= allowed);
         }
     }

@@ -26,9 +26,13 @@ static struct qrn_top_k_args make(struct mem *m, struct rng *r, size_t i)
     for (int64_t e = 0; e < cases[i].n_rows * cases[i].n; e++) {
         const int64_t dice = rng_below(r, 60);
         const float value = (float)(rng_below(r, cases[i].n_values) - cases[i].n_values / 2);
-        ((float *)x.data)[e] = dice == 0 ? NAN : dice == 1 ? -INFINITY : dice == 2 ? INFINITY : value;
+        ((float *)x.data)[e] = dice == 0   ? NAN
+                               : dice == 1 ? -INFINITY
+                               : dice == 2 ? INFINITY
+                                           : value;
     }
-    return (struct qrn_top_k_args){x, mem_tensor(m, QRN_I32, 2, of_k), mem_tensor(m, QRN_F32, 2, of_k)};
+    return (struct qrn_top_k_args){x, mem_tensor(m, QRN_I32, 2, of_k),
+                                   mem_tensor(m, QRN_F32, 2, of_k)};
 }
 
 static void test_reference(void **state)
@@ -85,7 +89,8 @@ static void test_nothing_but_nan(void **state)
     int32_t id = 7;
     for (int i = 0; i < 40; i++) x[i] = NAN;
     assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
-    const struct qrn_argmax_args a = {qrn_tensor_2d(QRN_F32, x, 1, 40), qrn_tensor_1d(QRN_I32, &id, 1),
+    const struct qrn_argmax_args a = {qrn_tensor_2d(QRN_F32, x, 1, 40),
+                                      qrn_tensor_1d(QRN_I32, &id, 1),
                                       qrn_tensor_1d(QRN_F32, &value, 1)};
     assert_int_equal(qrn_argmax(dev, &a, NULL), QRN_OK);
     assert_int_equal(id, 0);
@@ -119,7 +124,8 @@ static void test_errors(void **state)
     op_test_fails(dev, QRN_OP_top_k, &a, QRN_ERR_SHAPE, "ids.shape[0] is 8, wants 9");
     a = good;
     a.values.shape[1] = 6;
-    op_test_fails(dev, QRN_OP_top_k, &a, QRN_ERR_SHAPE, "values.shape[1] is 6, wants 7 (that of ids)");
+    op_test_fails(dev, QRN_OP_top_k, &a, QRN_ERR_SHAPE,
+                  "values.shape[1] is 6, wants 7 (that of ids)");
     a = good;
     a.ids.dtype = QRN_F32;
     op_test_fails(dev, QRN_OP_top_k, &a, QRN_ERR_DTYPE, "ids is f32, wants i32");
@@ -130,7 +136,8 @@ static void test_errors(void **state)
     const struct qrn_argmax_args good_b = {good.x, mem_tensor(&m, QRN_I32, 1, good.x.shape), {0}};
     struct qrn_argmax_args b = good_b;
     b.x.shape[1] = 0;
-    op_test_fails(dev, QRN_OP_argmax, &b, QRN_ERR_SHAPE, "argmax: x.shape[1] is 0, wants 1 to 2147483647");
+    op_test_fails(dev, QRN_OP_argmax, &b, QRN_ERR_SHAPE,
+                  "argmax: x.shape[1] is 0, wants 1 to 2147483647");
     b = good_b;
     b.x.dtype = QRN_F16;
     op_test_fails(dev, QRN_OP_argmax, &b, QRN_ERR_DTYPE, "x is f16, wants f32");

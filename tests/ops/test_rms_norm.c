@@ -59,8 +59,9 @@ static void test_strided(void **state)
     /* the first 20 of rows of 50, as in a fused projection */
     struct qrn_tensor wide = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 50});
     struct qrn_tensor out = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 50});
-    const struct qrn_rms_norm_args a = {
-        .x = qrn_tensor_slice(wide, 1, 0, 20), .out = qrn_tensor_slice(out, 1, 30, 20), .eps = 1e-5f};
+    const struct qrn_rms_norm_args a = {.x = qrn_tensor_slice(wide, 1, 0, 20),
+                                        .out = qrn_tensor_slice(out, 1, 30, 20),
+                                        .eps = 1e-5f};
     for (size_t j = 0; j < d.n; j++)
         op_test_against_reference(d.dev[j], QRN_OP_rms_norm, &a, 2e-6, "strided rows");
     devices_close(&d);
@@ -98,7 +99,8 @@ static void test_golden(void **state)
         .weight = golden_tensor(&m, &file, "rms_norm_gated.0.weight", QRN_F32, 1, row),
         .gate = golden_tensor(&m, &file, "rms_norm_gated.0.z", QRN_F32, 2, shape),
         .out = mem_tensor(&m, QRN_F64, 2, shape), .eps = 1e-6f};
-    const struct qrn_tensor want = golden_tensor(&m, &file, "rms_norm_gated.0.out", QRN_F32, 2, shape);
+    const struct qrn_tensor want =
+        golden_tensor(&m, &file, "rms_norm_gated.0.out", QRN_F32, 2, shape);
     const struct qrn_tensor exact = a.out;
     qrn_op(QRN_OP_rms_norm)->reference(&a);
     assert_true(golden_error(&exact, &want) < 2e-6);
@@ -110,7 +112,8 @@ static void test_golden(void **state)
         for (size_t i = 0; (k = qrn_kernel_at(d.dev[j], QRN_OP_rms_norm, i)) != NULL; i++) {
             assert_int_equal(qrn_kernel_run(d.dev[j], k, &a, NULL), QRN_OK);
             const double error = golden_error(&a.out, &exact);
-            if (j == 0) print_message("%s: %.3g, plain float32 %.3g\n", k->name, error, allowed / 4.0);
+            if (j == 0)
+                print_message("%s: %.3g, plain float32 %.3g\n", k->name, error, allowed / 4.0);
             assert_true(error <= allowed);
         }
     }
@@ -132,7 +135,8 @@ static void test_errors(void **state)
     op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_ARGUMENT, "rms_norm: x is missing");
     a = good;
     a.out.shape[2] = 16;
-    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_SHAPE, "out.shape[2] is 16, wants 17 (that of x)");
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_SHAPE,
+                  "out.shape[2] is 16, wants 17 (that of x)");
     a = good;
     a.weight.shape[0] = 16;
     op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_SHAPE, "weight.shape[0] is 16, wants 17");

@@ -36,7 +36,10 @@ static const struct qrn_sample_args settings[] = {
     {.temperature = 2.0f, .top_p = 0.5f},
     {.temperature = 0.8f, .min_p = 0.1f},
     {.temperature = 1.0f, .top_p = 1.0f, .top_k = 1 << 30, .repeat_penalty = 1.0f},
-    {.temperature = 1.0f, .repeat_penalty = 1.3f, .presence_penalty = 0.5f, .frequency_penalty = 0.25f},
+    {.temperature = 1.0f,
+     .repeat_penalty = 1.3f,
+     .presence_penalty = 0.5f,
+     .frequency_penalty = 0.25f},
     {.temperature = 1.0f, .presence_penalty = -2.0f, .frequency_penalty = -1.0f, .top_k = 8},
     {.temperature = 0.01f, .top_p = 0.95f},
     {.temperature = 50.0f, .top_k = 1},
@@ -58,7 +61,8 @@ static void test_reference(void **state)
                 a.logits = mem_filled(&m, &r, 2.0, 1, &sizes[s]);
                 a.history = mem_tensor(&m, QRN_I32, 1, (const int64_t[]){6});
                 for (int h = 0; h < 6; h++)
-                    ((int32_t *)a.history.data)[h] = (int32_t)rng_below(&r, sizes[s] < 9 ? sizes[s] : 9);
+                    ((int32_t *)a.history.data)[h] =
+                        (int32_t)rng_below(&r, sizes[s] < 9 ? sizes[s] : 9);
                 a.id = mem_tensor(&m, QRN_I32, 1, (const int64_t[]){1});
                 a.probability = mem_tensor(&m, QRN_F32, 1, (const int64_t[]){1});
                 a.seed = rng_next(&r);
@@ -72,8 +76,8 @@ static void test_reference(void **state)
 }
 
 /* One draw from a few logits. */
-static int32_t draw(struct qrn_device *dev, struct qrn_sample_args a, const float *logits, int64_t n,
-                    float *probability)
+static int32_t draw(struct qrn_device *dev, struct qrn_sample_args a, const float *logits,
+                    int64_t n, float *probability)
 {
     struct qrn_error err = {0};
     int32_t id = -1;
@@ -110,9 +114,13 @@ static void test_distribution(void **state)
         /* shares of the three largest: 0.4259 0.2583 0.1567 */
         {{.temperature = 1.0f, .top_p = 0.7f}, {0, 1, 0, 1, 0, 0, 1, 0}, "top_p"},
         /* e^-1 = 0.3679, e^-1.5 = 0.2231 */
-        {{.temperature = 3.0f, .min_p = 0.3f}, {0, 1, 0, 1, 0, 0, 1, 0}, "min_p before temperature"},
+        {{.temperature = 3.0f, .min_p = 0.3f},
+         {0, 1, 0, 1, 0, 0, 1, 0},
+         "min_p before temperature"},
         /* of the four largest the first two hold 0.7306 */
-        {{.temperature = 1.0f, .top_k = 4, .top_p = 0.73f}, {0, 1, 0, 1, 0, 0, 0, 0}, "top_p of top_k"},
+        {{.temperature = 1.0f, .top_k = 4, .top_p = 0.73f},
+         {0, 1, 0, 1, 0, 0, 0, 0},
+         "top_p of top_k"},
     };
     static const double limits[] = {0, 15.14, 18.42, 21.11, 23.51, 25.74, 27.86, 29.88};
     struct qrn_device *dev = open_one();
@@ -120,7 +128,8 @@ static void test_distribution(void **state)
         double expected[N] = {0}, total = 0.0, chi = 0.0;
         int64_t seen[N] = {0}, freedom = -1;
         for (int i = 0; i < N; i++)
-            if (cases[c].kept[i]) total += exp((double)logits[i] / (double)cases[c].args.temperature);
+            if (cases[c].kept[i])
+                total += exp((double)logits[i] / (double)cases[c].args.temperature);
         for (int i = 0; i < N; i++)
             if (cases[c].kept[i])
                 expected[i] = exp((double)logits[i] / (double)cases[c].args.temperature) / total;
@@ -184,7 +193,8 @@ static void test_greedy_and_ends(void **state)
             dev, (struct qrn_sample_args){.temperature = 0.5f, .position = k}, infinite, 5, &p);
         assert_true((id == 1 || id == 3) && p == 0.5f);
         struct qrn_sample_args a = {.temperature = 1.0f, .position = k, .min_p = 1.0f};
-        const int32_t tied = draw(dev, a, ties, 5, &p); /* min_p 1: all that tie for the first place */
+        const int32_t tied =
+            draw(dev, a, ties, 5, &p); /* min_p 1: all that tie for the first place */
         assert_true((tied == 1 || tied == 3) && p == 0.5f);
         a = (struct qrn_sample_args){.temperature = 1.0f, .position = k, .top_k = 1};
         assert_int_equal(draw(dev, a, ties, 5, &p), 1);
@@ -250,7 +260,8 @@ static void test_errors(void **state)
         {offsetof(struct qrn_sample_args, top_p), 1.5f, "top_p is 1.5, wants 0 to 1"},
         {offsetof(struct qrn_sample_args, top_p), NAN, "top_p is nan, wants 0 to 1"},
         {offsetof(struct qrn_sample_args, min_p), -1.0f, "min_p is -1, wants 0 to 1"},
-        {offsetof(struct qrn_sample_args, repeat_penalty), -2.0f, "repeat_penalty is -2, wants 0 to"},
+        {offsetof(struct qrn_sample_args, repeat_penalty), -2.0f,
+         "repeat_penalty is -2, wants 0 to"},
         {offsetof(struct qrn_sample_args, presence_penalty), NAN, "presence_penalty is nan, wants"},
         {offsetof(struct qrn_sample_args, frequency_penalty), INFINITY, "frequency_penalty is inf"},
     };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The walk over rows that the variants of cast share: pieces are decoded to float32, then rounded. */
+ * The walk over rows that the variants of cast share: pieces are decoded to float32, then
+ * rounded. */
 #ifndef QUERN_BACKENDS_CPU_CAST_WALK_H
 #define QUERN_BACKENDS_CPU_CAST_WALK_H
 
@@ -32,7 +33,8 @@ static inline void cast_piece(const struct qrn_cast_args *a, const char *src, ch
 static inline void cast_walk(const struct qrn_cpu_lane *lane, const struct qrn_cast_args *a,
                              struct cast_steps steps)
 {
-    const struct qrn_dtype_info *from = qrn_dtype_info(a->x.dtype), *to = qrn_dtype_info(a->out.dtype);
+    const struct qrn_dtype_info *from = qrn_dtype_info(a->x.dtype),
+                                *to = qrn_dtype_info(a->out.dtype);
     const int64_t d = a->out.shape[a->out.n_dims - 1];
     const int64_t pieces = (d + CAST_PIECE - 1) / CAST_PIECE; /* of a row */
     int64_t begin, end;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The walk over two inputs and an output of one shape that add, mul, silu_mul and sigmoid_mul share:
- * each variant gives a row's work, QRN_ELEMENTWISE_KERNEL makes the kernel of it. */
+ * The walk over two inputs and an output of one shape that add, mul, silu_mul and sigmoid_mul
+ * share: each variant gives a row's work, QRN_ELEMENTWISE_KERNEL makes the kernel of it. */
 #ifndef QUERN_BACKENDS_CPU_ELEMENTWISE_WALK_H
 #define QUERN_BACKENDS_CPU_ELEMENTWISE_WALK_H
 

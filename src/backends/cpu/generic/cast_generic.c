@@ -32,8 +32,10 @@ static void copy_run(void *lane, const void *args)
     int64_t begin, end;
     qrn_cpu_share(lane, d ? qrn_n_rows(&a->x) : 0, 1, &begin, &end);
     for (int64_t r = begin; r < end; r++)
-        memcpy((char *)a->out.data + qrn_row_at(&a->out, r) / type->block_elements * type->block_bytes,
-               (const char *)a->x.data + qrn_row_at(&a->x, r) / type->block_elements * type->block_bytes,
+        memcpy((char *)a->out.data +
+                   qrn_row_at(&a->out, r) / type->block_elements * type->block_bytes,
+               (const char *)a->x.data +
+                   qrn_row_at(&a->x, r) / type->block_elements * type->block_bytes,
                (size_t)(d / type->block_elements) * (size_t)type->block_bytes);
 }
 

@@ -36,7 +36,8 @@ static double weight(float x, float largest, double temperature)
 }
 
 /* The last token in rank that top_k and top_p keep; -1: they keep all.  ids is scratch. */
-static int32_t last_kept(const struct qrn_sample_args *a, const float *x, float largest, int32_t *ids)
+static int32_t last_kept(const struct qrn_sample_args *a, const float *x, float largest,
+                         int32_t *ids)
 {
     int64_t n = a->logits.shape[0];
     const bool limited = a->top_k > 0 && a->top_k < n;
