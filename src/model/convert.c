@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "formats/blocks.h"
-#include "formats/quote.h"
+#include "base/quote.h"
 
 /* Makes room for one more element of an array that doubles. */
 static enum qrn_status grow(struct qrn_convert *list, void **array, size_t n, size_t *n_reserved,
