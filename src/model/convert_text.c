@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * The tokenizer and the chat template of a directory as metadata of a GGUF file. */
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "model/convert.h"
 #include "text/tokenizer.h"
@@ -203,19 +203,21 @@ static enum qrn_status open_optional(const struct qrn_model_options *o, const ch
 }
 
 /* A string, or of a list of named ones the one named "default". */
-static void write_template_of(json_t *config, struct qrn_gguf_writer *w)
+static void write_template_of(const struct qrn_json_value *config, struct qrn_gguf_writer *w)
 {
-    json_t *value = json_object_get(config, "chat_template");
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        json_t *one = json_array_get(value, i);
-        const char *name = json_string_value(json_object_get(one, "name"));
-        if (!name || strcmp(name, "default") != 0) continue;
-        value = json_object_get(one, "template");
-        break;
+    const struct qrn_json_value *value = qrn_json_member(config, "chat_template");
+    if (qrn_json_is(value, QRN_JSON_ARRAY)) {
+        const struct qrn_json_value *one = value + 1, *chosen = NULL;
+        for (uint32_t i = 0; i < value->n && !chosen; i++, one = qrn_json_next(one)) {
+            const struct qrn_json_value *name = qrn_json_member(one, "name");
+            if (qrn_json_is(name, QRN_JSON_STRING) && strcmp(name->as.string, "default") == 0)
+                chosen = qrn_json_member(one, "template");
+        }
+        value = chosen;
     }
-    if (json_is_string(value))
+    if (qrn_json_is(value, QRN_JSON_STRING))
         qrn_gguf_write_string(w, "tokenizer.chat_template",
-                              (struct qrn_span){json_string_value(value), json_string_length(value)});
+                              (struct qrn_span){value->as.string, value->n});
 }
 
 static enum qrn_status write_template(const struct qrn_model_options *o, struct qrn_gguf_writer *w,
@@ -234,15 +236,13 @@ static enum qrn_status write_template(const struct qrn_model_options *o, struct 
         qrn_file_close(&file);
         return QRN_OK;
     }
-    /* model_max_length is 10^30 in many files.  The tokenizer has read the text before: only memory
-     * can be short. */
-    json_t *json = json_loadb((const char *)file.bytes, file.n_bytes,
-                              JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, NULL);
-    const enum qrn_status s = json ? QRN_OK : qrn_fail_memory(err, file.n_bytes, "tokenizer_config.json");
-    write_template_of(json, w);
-    json_decref(json);
+    struct qrn_json json;
+    const enum qrn_status s = qrn_json_parse(file.bytes, file.n_bytes, qrn_json_budget(file.n_bytes),
+                                             &o->host, &json, err);
+    if (s == QRN_OK) write_template_of(json.values, w);
+    qrn_json_free(&json);
     qrn_file_close(&file);
-    return s;
+    return s == QRN_OK ? s : qrn_error_prefix(err, s, "tokenizer_config.json");
 }
 
 enum qrn_status qrn_convert_text(const struct qrn_tokenizer *tokenizer,
