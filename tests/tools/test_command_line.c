@@ -89,6 +89,8 @@ static void test_usage_errors(void **state)
     expect_usage(RUN("logits", "-p", "a"), "wants --output FILE");
     expect_usage(RUN("logits", "-o", "x"), "wants one of --prompt, --file and --ids");
     expect_usage(RUN("perplexity"), "wants --file FILE");
+    expect_usage(RUN("quantize", "a", "b"), "quern quantize: wants MODEL OUT.gguf TYPE");
+    expect_usage(RUN("quantize", "a", "b", "Q9"), "TYPE is \"Q9\", wants one of");
     expect_usage(RUN("help", "fly"), "unknown command \"fly\"");
     expect_usage(RUN("ops", "model"), "unexpected argument \"model\"");
 }

@@ -334,6 +334,32 @@ static void test_info_lists_what_cannot_be_run(void **state)
     unlink(path);
 }
 
+/* --- quantize --- */
+
+static void test_quantize(void **state)
+{
+    (void)state;
+    need_fairy();
+    char path[64];
+    strcpy(path, temporary("", 0));
+    free(output_of(RUN("quantize", FAIRY, path, "q4_0")));
+    json_t *value = json_of(RUN("info", path, "--json"));
+    const char *format, *type;
+    json_int_t file_type;
+    assert_int_equal(json_unpack(value, "{s:s, s:{s:I}, s:[{s:s}]}", "format", &format, "metadata",
+                                 "general.file_type", &file_type, "types", "type", &type), 0);
+    assert_string_equal(format, "gguf");
+    assert_int_equal(file_type, 2);
+    assert_string_equal(type, "q4_0");
+    json_decref(value);
+    char *text = output_of(RUN("run", path, "-n", "3", "-p", "A fox met a"));
+    assert_int_equal(strncmp(text, "A fox met a", 11), 0);
+    free(text);
+    unlink(path);
+    expect_failure(RUN("quantize", "no/such/model", path, "Q4_0"), "no/such/model");
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
 /* --- bench --- */
 
 static void test_bench(void **state)
@@ -392,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_info),
         cmocka_unit_test(test_info_lists_what_cannot_be_run),
+        cmocka_unit_test(test_quantize),
         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_bench_of_an_op),
     };
