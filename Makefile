@@ -94,7 +94,7 @@ $(BUILD)/tests/%: tests/%.c $(SUPPORT_OBJS) $(BUILD)/libquern.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) -Itests $(LDFLAGS) -o $@ $< $(SUPPORT_OBJS) $(BUILD)/libquern.a \
-	    -lcmocka $(if $(findstring pcre2,$(shell grep -l pcre2 $<)),-lpcre2-8) $(LIBS)
+	    -lcmocka $(if $(shell grep -l pcre2 $<),-lpcre2-8) $(LIBS)
 $(SUPPORT_OBJS): QRN_CFLAGS += -Itests
 
 # Fuzz targets: with FUZZER=1 (clang) real ones, without it programs that replay files.

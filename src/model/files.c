@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/error.h"
-#include "base/memory.h"
+#include "base/log.h"
 #include "text/tokenizer_gguf.h"
 #include <quern/text.h>
 
@@ -47,18 +47,31 @@ static enum qrn_status read_config(const struct qrn_model_options *o, struct qrn
     return s;
 }
 
+/* A tokenizer of a kind that we do not know costs the model only its text. */
+static enum qrn_status do_without(const struct qrn_model_options *o, enum qrn_status s,
+                                  const struct qrn_error *why, struct qrn_error *err)
+{
+    if (s == QRN_ERR_UNSUPPORTED) {
+        qrn_log(&o->host, QRN_LOG_WARNING, "the tokenizer cannot be used: %s", why->text);
+        return QRN_OK;
+    }
+    if (s != QRN_OK && err) *err = *why;
+    return s;
+}
+
 static enum qrn_status read_tokenizer(const struct qrn_model_options *o, struct qrn_model_files *f,
                                       struct qrn_error *err)
 {
     struct qrn_file json, config;
     QRN_TRY(open_member(o, "tokenizer.json", false, &json, err));
     if (!json.bytes) return QRN_OK;
-    enum qrn_status s = open_member(o, "tokenizer_config.json", false, &config, err);
+    struct qrn_error why;
+    enum qrn_status s = open_member(o, "tokenizer_config.json", false, &config, &why);
     if (s == QRN_OK)
         s = qrn_tokenizer_create_json((struct qrn_span){(const char *)json.bytes, json.n_bytes},
                                       (struct qrn_span){(const char *)config.bytes, config.n_bytes},
-                                      &o->host, &f->tokenizer, err);
-    if (s != QRN_OK) s = qrn_error_prefix(err, s, "tokenizer.json");
+                                      &o->host, &f->tokenizer, &why);
+    if (s != QRN_OK) s = do_without(o, qrn_error_prefix(&why, s, "tokenizer.json"), &why, err);
     qrn_file_close(&config);
     qrn_file_close(&json);
     return s;
@@ -81,8 +94,9 @@ static enum qrn_status open_gguf(const struct qrn_model_options *o, struct qrn_m
     f->format = QRN_FORMAT_GGUF;
     f->archive = &f->gguf.archive;
     QRN_TRY(qrn_config_from_gguf(&f->gguf, &o->host, &f->config, err));
-    if (!qrn_gguf_find(&f->gguf, "tokenizer.ggml.tokens")) return QRN_OK;
-    return qrn_tokenizer_create_gguf(&f->gguf, &o->host, &f->tokenizer, err);
+    struct qrn_error why;
+    const enum qrn_status s = qrn_tokenizer_create_gguf(&f->gguf, &o->host, &f->tokenizer, &why);
+    return do_without(o, s, &why, err);
 }
 
 enum qrn_status qrn_model_files_open(const struct qrn_model_options *o, struct qrn_model_files *out,

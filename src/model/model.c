@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "model/model_impl.h"
 
@@ -140,6 +141,8 @@ static enum qrn_status open_parts(struct qrn_model *m, const struct qrn_model_op
     QRN_TRY(qrn_pool_create(m->device, o->budget_bytes, &m->pool, err));
     QRN_TRY(qrn_workspace_init(&m->work, c, m->device, m->max_batch, &m->host, err));
     describe(m);
+    qrn_log(&m->host, QRN_LOG_INFO, "%s (%s), %zu bytes of weights, bits id \"%s\"", m->info.architecture,
+            m->info.format, m->info.weight_bytes, m->bits);
     return QRN_OK;
 }
 

@@ -101,6 +101,43 @@ static void test_progress_and_cancel_of_open(void **state)
     assert_null(m);
 }
 
+static void keep_line(void *user, enum qrn_log_level level, const char *line)
+{
+    if (level == QRN_LOG_WARNING) (void)snprintf(user, 300, "%s", line);
+}
+
+/* A tokenizer of a kind we do not know costs the model only its text; a damaged one is an error. */
+static void test_tokenizers(void **state)
+{
+    (void)state;
+    static const char other[] = "{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}";
+    struct qrn_error err;
+    struct qrn_model *m;
+    char dir[512], path[600], line[300] = "";
+    (void)snprintf(dir, sizeof dir, "%s", temp_path("toy3"));
+    (void)mkdir(dir, 0700);
+    toy_model_write(dir, TOY_DENSE);
+    const struct qrn_model_options o = {
+        .path = dir, .device = dev, .host.logger = {.write = keep_line, .user = line, .level = QRN_LOG_INFO}};
+    assert_int_equal(qrn_model_open(&o, &m, &err), QRN_OK);
+    assert_null(qrn_model_tokenizer(m));
+    qrn_model_close(m);
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    (void)fputs(other, f);
+    assert_int_equal(fclose(f), 0);
+    if (qrn_model_open(&o, &m, &err) != QRN_OK) fail_msg("%s", err.text);
+    assert_null(qrn_model_tokenizer(m));
+    qrn_model_close(m);
+    if (!strstr(line, "tokenizer.json")) fail_msg("the log says \"%s\"", line);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    (void)fputs("{\"model\": 5", f);
+    assert_int_equal(fclose(f), 0);
+    expect(qrn_model_open(&o, &m, &err), QRN_ERR_FORMAT, &err, "tokenizer.json");
+}
+
 static void test_append_errors(void **state)
 {
     (void)state;
@@ -343,6 +380,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open_errors),
         cmocka_unit_test(test_progress_and_cancel_of_open),
+        cmocka_unit_test(test_tokenizers),
         cmocka_unit_test(test_append_errors),
         cmocka_unit_test(test_one_bad_sequence_does_not_disturb),
         cmocka_unit_test(test_cancel),
