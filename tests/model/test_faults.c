@@ -12,20 +12,13 @@
 #include <sys/stat.h>
 #include <quern/text.h>
 #include "support/op_test.h"
+#include "support/sanitized.h"
 #include "support/temp.h"
 #include "support/toy_model.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
 static _Atomic long n_calls, n_live, fail_at; /* fail_at 0: never */
 
-#if !defined(SANITIZED) && defined(__GLIBC__)
+#if !SANITIZED && defined(__GLIBC__)
 #define INTERPOSED 1
 
 void *__libc_malloc(size_t n);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <quern/text.h>
+#include "support/sanitized.h"
 #include "support/shared.h"
 
 enum { WINDOW = 512, END_OF_TALE = 4093, N_AT_ONCE = 8 };
@@ -100,6 +101,7 @@ static void check(struct qrn_device *dev, const char *path, bool exact, double w
 static void test_fairy(void **state)
 {
     (void)state;
+    if (SANITIZED) skip(); /* the same code as in the other tests, for minutes */
     struct qrn_device *dev = test_device(0);
     json_t *rule = json_load_file("tests/data/fairy_perplexity.json", 0, NULL);
     check(dev, "models/fairy", true, json_real_value(json_object_get(rule, "perplexity")), 61);
@@ -111,7 +113,7 @@ static void test_shared(void **state)
 {
     static const char *const types[] = {"Q8_0", "Q4_0", "Q4_K_M", "Q2_K"};
     (void)state;
-    if (!shared_path("references")) skip();
+    if (SANITIZED || !shared_path("references")) skip();
     struct qrn_device *dev = test_device(0);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         char path[128], model[1024];
