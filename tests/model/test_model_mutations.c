@@ -15,7 +15,7 @@
 #include "support/temp.h"
 #include "support/toy_model.h"
 
-enum { N_MUTATIONS = 4000, MIB = 1024 * 1024 };
+enum { N_MUTATIONS = 20000, MIB = 1024 * 1024 };
 
 struct outcome {
     struct mutate_tally tally;
