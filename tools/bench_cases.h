@@ -30,7 +30,7 @@ void bench_memory_free(struct bench_memory *memory);
 struct bench_row {
     enum qrn_op_id op;
     void (*build)(struct bench_memory *memory, const int64_t *size, struct bench_case *out);
-    int64_t size[6];
+    int64_t size[8];
 };
 
 /* Ended by a row without build; one for each bench_cases_<name>.c. */

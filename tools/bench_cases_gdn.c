@@ -100,6 +100,99 @@ static void gated_delta_net(struct bench_memory *m, const int64_t *n, struct ben
     };
 }
 
+/* The chunk stages; sizes: tokens, key heads, value heads, d. */
+
+static bool stage_named(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    return bench_named(m, c, "T %" PRId64 " Hk %" PRId64 " Hv %" PRId64 " d %" PRId64, n[0], n[1], n[2],
+                       n[3]);
+}
+
+/* [n_tokens, n_v_heads, QRN_GDN_CHUNK] */
+static struct qrn_tensor chunk_matrix(struct bench_memory *m, const int64_t *n, float scale)
+{
+    return bench_floats(m, scale, n[0], n[2], QRN_GDN_CHUNK);
+}
+
+/* [first, n_v_heads, d_v, d_k] of zeros */
+static struct qrn_tensor states(struct bench_memory *m, const int64_t *n, int64_t first)
+{
+    const struct qrn_tensor t = bench_floats(m, 0.0f, first * n[2], n[3], n[3]);
+    return qrn_tensor_4d(QRN_F32, t.data, first, n[2], n[3], n[3]);
+}
+
+static void gdn_cumsum(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    if (!stage_named(m, n, c)) return;
+    c->args.gdn_cumsum = (struct qrn_gdn_cumsum_args){.g = decays(m, 0.1f, n[0], n[2]),
+                                                      .G = bench_floats(m, 0.0f, n[0], n[2], 0)};
+}
+
+static void gdn_kkt(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    if (!stage_named(m, n, c)) return;
+    c->args.gdn_kkt = (struct qrn_gdn_kkt_args){.k = bench_floats(m, 0.1f, n[0], n[1], n[3]),
+                                                .beta = bench_floats(m, 0.5f, n[0], n[2], 0),
+                                                .G = bench_floats(m, 0.0f, n[0], n[2], 0),
+                                                .A = chunk_matrix(m, n, 0.0f),
+                                                .head_map = QRN_HEADS_TILED};
+}
+
+static void gdn_solve(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    if (!stage_named(m, n, c)) return;
+    c->args.gdn_solve = (struct qrn_gdn_solve_args){.A = chunk_matrix(m, n, 0.01f),
+                                                    .inverse = chunk_matrix(m, n, 0.0f)};
+}
+
+static void gdn_recompute_wu(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    if (!stage_named(m, n, c)) return;
+    c->args.gdn_recompute_wu = (struct qrn_gdn_recompute_wu_args){
+        .k = bench_floats(m, 0.1f, n[0], n[1], n[3]),
+        .v = bench_floats(m, 1.0f, n[0], n[2], n[3]),
+        .beta = bench_floats(m, 0.5f, n[0], n[2], 0),
+        .G = bench_floats(m, 0.0f, n[0], n[2], 0),
+        .inverse = chunk_matrix(m, n, 0.01f),
+        .w = bench_floats(m, 0.0f, n[0], n[2], n[3]),
+        .u = bench_floats(m, 0.0f, n[0], n[2], n[3]),
+        .head_map = QRN_HEADS_TILED,
+    };
+}
+
+static void gdn_chunk_state(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    if (!stage_named(m, n, c)) return;
+    c->args.gdn_chunk_state = (struct qrn_gdn_chunk_state_args){
+        .k = bench_floats(m, 0.1f, n[0], n[1], n[3]),
+        .w = bench_floats(m, 0.1f, n[0], n[2], n[3]),
+        .u = bench_floats(m, 1.0f, n[0], n[2], n[3]),
+        .G = bench_floats(m, 0.0f, n[0], n[2], 0),
+        .state_in = states(m, n, 1),
+        .h = states(m, n, qrn_gdn_n_chunks(NULL, 1, n[0])),
+        .v_new = bench_floats(m, 0.0f, n[0], n[2], n[3]),
+        .state_out = states(m, n, 1),
+        .head_map = QRN_HEADS_TILED,
+    };
+}
+
+static void gdn_chunk_out(struct bench_memory *m, const int64_t *n, struct bench_case *c)
+{
+    if (!stage_named(m, n, c)) return;
+    c->args.gdn_chunk_out = (struct qrn_gdn_chunk_out_args){
+        .q = bench_floats(m, 0.1f, n[0], n[1], n[3]),
+        .k = bench_floats(m, 0.1f, n[0], n[1], n[3]),
+        .v_new = bench_floats(m, 1.0f, n[0], n[2], n[3]),
+        .h = states(m, n, qrn_gdn_n_chunks(NULL, 1, n[0])),
+        .G = bench_floats(m, 0.0f, n[0], n[2], 0),
+        .out = bench_floats(m, 0.0f, n[0], n[2], n[3]),
+        .scale = 1.0f / sqrtf((float)n[3]),
+        .head_map = QRN_HEADS_TILED,
+    };
+}
+
+#define STAGE(op) {QRN_OP_##op, op, {1024, 16, 32, 128}}
+
 const struct bench_row bench_rows_gdn[] = {
     {QRN_OP_ssm_conv, ssm_conv, {1, 8192, 4}},
     {QRN_OP_ssm_conv, ssm_conv, {512, 3328, 4}},
@@ -117,5 +210,7 @@ const struct bench_row bench_rows_gdn[] = {
     {QRN_OP_gdn_open_chunk, gdn_open_chunk, {64, 0, 16, 32, 128}},
     {QRN_OP_gdn_open_chunk, gdn_open_chunk, {256, 0, 16, 32, 128}},
     {QRN_OP_gdn_open_chunk, gdn_open_chunk, {1024, 0, 16, 32, 128}},
+    STAGE(gdn_cumsum), STAGE(gdn_kkt), STAGE(gdn_solve), STAGE(gdn_recompute_wu),
+    STAGE(gdn_chunk_state), STAGE(gdn_chunk_out),
     {.build = NULL},
 };

@@ -4,32 +4,46 @@
 
 #include "bench_cases.h"
 
+/* Weights [n0, n1] or [n0, n1, n2] as rows or packed; false if there is no packed form. */
+static bool weights(struct bench_memory *m, enum qrn_dtype dtype, int64_t n0, int64_t n1, int64_t n2,
+                    enum qrn_activation_type activation, enum qrn_weight_layout layout,
+                    struct qrn_tensor *out)
+{
+    struct qrn_matmul_pack_args pack = {.activation = activation};
+    pack.w = n2 > 0 ? qrn_tensor_3d(dtype, NULL, n0, n1, n2) : qrn_tensor_2d(dtype, NULL, n0, n1);
+    size_t n_packed = 0;
+    if (layout == QRN_LAYOUT_PACKED && m->status == QRN_OK)
+        m->status = qrn_matmul_packed_bytes(m->dev, &pack, &n_packed, &m->err);
+    if (layout == QRN_LAYOUT_PACKED && n_packed == 0) return false;
+    *out = pack.w = bench_weights(m, dtype, n0, n1, n2);
+    if (layout == QRN_LAYOUT_ROWS) return true;
+    out->data = bench_bytes(m, n_packed);
+    out->n_bytes = n_packed;
+    pack.packed = qrn_tensor_1d(QRN_U8, out->data, (int64_t)n_packed);
+    if (m->status == QRN_OK) m->status = qrn_matmul_pack(m->dev, &pack, &m->err);
+    return true;
+}
+
+/* "q8 packed" */
+static const char *form(int64_t activation, int64_t layout)
+{
+    if (layout == QRN_LAYOUT_PACKED) return activation == QRN_ACT_Q8 ? "q8 packed" : "f32 packed";
+    return activation == QRN_ACT_Q8 ? "q8" : "f32";
+}
+
 /* type, N, K, M, activation, layout */
 static void matmul(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
-    const bool packed = n[5] == QRN_LAYOUT_PACKED;
-    if (!bench_named(m, c, "%s %" PRId64 "x%" PRId64 " M %" PRId64 " %s%s", qrn_dtype_info(dtype)->name,
-               n[1], n[2], n[3], n[4] == QRN_ACT_Q8 ? "q8" : "f32", packed ? " packed" : ""))
+    if (!bench_named(m, c, "%s %" PRId64 "x%" PRId64 " M %" PRId64 " %s", qrn_dtype_info(dtype)->name,
+                     n[1], n[2], n[3], form(n[4], n[5])))
         return;
     struct qrn_matmul_args *a = &c->args.matmul;
     *a = (struct qrn_matmul_args){.x = bench_floats(m, 1.0f, n[3], n[2], 0),
                                   .out = bench_floats(m, 0.0f, n[3], n[1], 0),
                                   .activation = (enum qrn_activation_type)n[4],
                                   .layout = (enum qrn_weight_layout)n[5]};
-    struct qrn_matmul_pack_args pack = {.activation = a->activation};
-    pack.w = qrn_tensor_2d(dtype, NULL, n[1], n[2]);
-    size_t n_packed = 0;
-    if (packed && m->status == QRN_OK)
-        m->status = qrn_matmul_packed_bytes(m->dev, &pack, &n_packed, &m->err);
-    c->skip = packed && n_packed == 0;
-    if (c->skip || m->status != QRN_OK) return;
-    a->w = pack.w = bench_weights(m, dtype, n[1], n[2], 0);
-    if (!packed || m->status != QRN_OK) return;
-    a->w.data = bench_bytes(m, n_packed);
-    a->w.n_bytes = n_packed;
-    pack.packed = qrn_tensor_1d(QRN_U8, a->w.data, (int64_t)n_packed);
-    if (m->status == QRN_OK) m->status = qrn_matmul_pack(m->dev, &pack, &m->err);
+    c->skip = !weights(m, dtype, n[1], n[2], 0, a->activation, a->layout, &a->w);
 }
 
 /* bits, group, N, K, M */
@@ -46,18 +60,20 @@ static void matmul_mlx(struct bench_memory *m, const int64_t *n, struct bench_ca
                                               .out = bench_floats(m, 0.0f, n[4], n[2], 0)};
 }
 
-/* type, experts, N, K, tokens, of k */
+/* type, experts, N, K, tokens, of k, activation, layout */
 static void matmul_id(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
-    if (!bench_named(m, c, "%s %" PRId64 " of %" PRId64 " experts %" PRId64 "x%" PRId64 " T %" PRId64,
-               qrn_dtype_info(dtype)->name, n[5], n[1], n[2], n[3], n[4]))
+    if (!bench_named(m, c, "%s %" PRId64 "/%" PRId64 " %" PRId64 "x%" PRId64 " T %" PRId64 " %s",
+                     qrn_dtype_info(dtype)->name, n[5], n[1], n[2], n[3], n[4], form(n[6], n[7])))
         return;
     struct qrn_matmul_id_args *a = &c->args.matmul_id;
-    *a = (struct qrn_matmul_id_args){.w = bench_weights(m, dtype, n[1], n[2], n[3]),
-                                     .x = bench_floats(m, 1.0f, n[4], 1, n[3]),
+    *a = (struct qrn_matmul_id_args){.x = bench_floats(m, 1.0f, n[4], 1, n[3]),
                                      .ids = bench_ints(m, n[4], n[5]),
-                                     .out = bench_floats(m, 0.0f, n[4], n[5], n[2])};
+                                     .out = bench_floats(m, 0.0f, n[4], n[5], n[2]),
+                                     .activation = (enum qrn_activation_type)n[6],
+                                     .layout = (enum qrn_weight_layout)n[7]};
+    c->skip = !weights(m, dtype, n[1], n[2], n[3], a->activation, a->layout, &a->w);
     int32_t *ids = a->ids.data;
     for (int64_t i = 0; ids && i < n[4] * n[5]; i++) ids[i] = (int32_t)(i * 7 % n[1]);
 }
@@ -98,6 +114,11 @@ static void embedding(struct bench_memory *m, const int64_t *n, struct bench_cas
     {QRN_OP_matmul, matmul, {type, 1024, 4096, 128, act, QRN_LAYOUT_PACKED}}
 #define BLOCKS(type) PRODUCTS(type, QRN_ACT_F32), PRODUCTS(type, QRN_ACT_Q8)
 
+#define EXPERTS(type)                                                                              \
+    {QRN_OP_matmul_id, matmul_id, {type, 32, 512, 2048, 1, 8, QRN_ACT_Q8, QRN_LAYOUT_ROWS}},       \
+    {QRN_OP_matmul_id, matmul_id, {type, 32, 512, 2048, 1, 8, QRN_ACT_Q8, QRN_LAYOUT_PACKED}},     \
+    {QRN_OP_matmul_id, matmul_id, {type, 32, 512, 2048, 64, 8, QRN_ACT_Q8, QRN_LAYOUT_PACKED}}
+
 const struct bench_row bench_rows_matmul[] = {
     PRODUCTS(QRN_F32, QRN_ACT_F32), PRODUCTS(QRN_F16, QRN_ACT_F32), PRODUCTS(QRN_BF16, QRN_ACT_F32),
     BLOCKS(QRN_Q4_0), BLOCKS(QRN_Q4_1), BLOCKS(QRN_Q5_0), BLOCKS(QRN_Q5_1), BLOCKS(QRN_Q8_0),
@@ -111,9 +132,7 @@ const struct bench_row bench_rows_matmul[] = {
     {QRN_OP_matmul, matmul_mlx, {QRN_MLX_Q4, 64, 1024, 4096, 128}},
     {QRN_OP_matmul, matmul_mlx, {QRN_MLX_Q6, 64, 4096, 14336, 1}},
     {QRN_OP_matmul, matmul_mlx, {QRN_MLX_Q8, 64, 4096, 14336, 1}},
-    {QRN_OP_matmul_id, matmul_id, {QRN_Q4_0, 32, 512, 2048, 1, 8}},
-    {QRN_OP_matmul_id, matmul_id, {QRN_Q4_0, 32, 512, 2048, 64, 8}},
-    {QRN_OP_matmul_id, matmul_id, {QRN_BF16, 32, 512, 2048, 1, 8}},
+    EXPERTS(QRN_Q4_0), EXPERTS(QRN_Q4_K), EXPERTS(QRN_BF16),
     {QRN_OP_matmul_pack, matmul_pack, {QRN_Q4_0, 4096, 4096}},
     {QRN_OP_matmul_pack, matmul_pack, {QRN_Q8_0, 4096, 4096}},
     {QRN_OP_matmul_pack, matmul_pack, {QRN_Q4_K, 4096, 4096}},

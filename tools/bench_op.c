@@ -63,8 +63,11 @@ static double share(double value, double peak)
     return peak > 0.0 ? 100.0 * value / peak : 0.0;
 }
 
-static void print_begin(const struct op_bench *b)
+/* Before the first result: the peaks, and the head of the table. */
+static void begin(struct op_bench *b)
 {
+    b->peaks = measure_peaks(qrn_device_n_threads(b->dev));
+    if (b->results) return;
     printf("%s, %d threads, device %s; peaks: read %.1f GB/s, float32 multiply-add %.0f GFLOP/s\n\n",
            b->options->op, qrn_device_n_threads(b->dev), qrn_device_bits(b->dev),
            b->peaks.read_bytes * 1e-9, b->peaks.float32_ops * 1e-9);
@@ -111,6 +114,7 @@ static int run_case(struct op_bench *b, enum qrn_op_id op, const struct bench_ca
         (qrn_op(op)->check_data && qrn_op(op)->check_data(args, &err) != QRN_OK) ||
         qrn_kernel_choose(b->dev, op, args, &picked, &err) != QRN_OK)
         return fail("case %s: %s", c->name, err.text);
+    if (b->n_results == 0) begin(b);
     for (size_t i = 0; (k = qrn_kernel_at(b->dev, op, i)) != NULL; i++) {
         if (k->supports && !k->supports(args)) continue;
         struct result r = {.kernel = k->name, .picked = k == picked};
@@ -143,24 +147,22 @@ static int run_row(struct op_bench *b, const struct bench_row *row)
 
 static int run_rows(struct op_bench *b, enum qrn_op_id op)
 {
-    const struct bench_row *row;
+    const struct options *o = b->options;
+    const struct bench_row *row = bench_row_at(op, 0);
+    if (!row) return fail("%s has no cases", o->op);
     for (size_t i = 0; (row = bench_row_at(op, i)) != NULL; i++) {
         const int status = run_row(b, row);
         if (status != EXIT_OK) return status;
     }
-    if (b->n_results == 0 && b->options->op_case)
-        return fail("no case of %s has \"%s\" in its name", b->options->op, b->options->op_case);
-    return b->n_results > 0 ? EXIT_OK : fail("%s has no cases", b->options->op);
+    if (b->n_results > 0) return EXIT_OK;
+    if (o->op_case)
+        return fail("no case of %s that has \"%s\" in its name runs here", o->op, o->op_case);
+    return fail("no case of %s runs here", o->op);
 }
 
 static int run(struct op_bench *b, enum qrn_op_id op)
 {
-    b->peaks = measure_peaks(qrn_device_n_threads(b->dev));
-    if (b->options->format == FORMAT_JSON) {
-        b->results = json_array();
-    } else {
-        print_begin(b);
-    }
+    if (b->options->format == FORMAT_JSON) b->results = json_array();
     const int status = run_rows(b, op);
     if (status != EXIT_OK || !b->results) {
         json_decref(b->results);

@@ -403,7 +403,19 @@ static void test_bench_of_an_op(void **state)
     assert_true(json_real_value(json_object_get(first, "gb_s")) > 0.0);
     assert_true(json_is_true(json_object_get(first, "picked")));
     json_decref(value);
-    expect_failure(RUN("bench", "--op", "rms_norm", "--case", "moon"), "no case of rms_norm");
+    expect_failure(RUN("bench", "--op", "rms_norm", "--case", "moon"), "no case of rms_norm that has \"moon\" in its name");
+}
+
+static void test_every_op_has_cases(void **state)
+{
+    (void)state;
+    json_t *value = json_of(RUN("ops", "--json")), *op;
+    size_t i;
+    json_array_foreach(json_object_get(value, "ops"), i, op) {
+        expect_failure(RUN("bench", "--op", json_string_value(json_object_get(op, "name")), "--case", "moon"),
+                       "that has \"moon\" in its name");
+    }
+    json_decref(value);
 }
 
 int main(void)
@@ -421,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_quantize),
         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_bench_of_an_op),
+        cmocka_unit_test(test_every_op_has_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
