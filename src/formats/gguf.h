@@ -91,5 +91,7 @@ void qrn_gguf_write_data(struct qrn_gguf_writer *w, const void *bytes, size_t n_
 enum qrn_status qrn_gguf_writer_status(const struct qrn_gguf_writer *w);
 /* Checks that all bytes came, closes, frees.  On failure the file is removed. */
 enum qrn_status qrn_gguf_writer_finish(struct qrn_gguf_writer *w, struct qrn_error *err);
+/* Removes the file, frees. */
+void qrn_gguf_writer_discard(struct qrn_gguf_writer *w);
 
 #endif

@@ -314,3 +314,9 @@ enum qrn_status qrn_gguf_writer_finish(struct qrn_gguf_writer *w, struct qrn_err
     qrn_free(&allocator, w, sizeof *w);
     return s;
 }
+
+void qrn_gguf_writer_discard(struct qrn_gguf_writer *w)
+{
+    if (usable(w)) w->out.status = QRN_ERR_CANCELLED;
+    (void)qrn_gguf_writer_finish(w, NULL);
+}

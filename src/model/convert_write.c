@@ -198,7 +198,6 @@ static enum qrn_status run_waves(struct job *job, qrn_progress_fn progress, void
             job->pool.run(job->pool.user, job->pool.n_threads, work, job);
             job->previous = job->wave;
             done += (double)job->wave.n * (double)t->n_cols;
-            /* Asked while bytes are missing: the writer then removes the file. */
             if (progress && !progress(progress_user, done < total ? done / total : 1))
                 return qrn_fail(err, QRN_ERR_CANCELLED, "quantising was cancelled");
             if (qrn_gguf_writer_status(job->writer) != QRN_OK) return QRN_OK;

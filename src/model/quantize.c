@@ -105,9 +105,9 @@ static enum qrn_status write_file(const struct qrn_quantize_options *o,
     QRN_TRY(qrn_gguf_writer_create(o->out_path, &o->host, &w, err));
     enum qrn_status s = qrn_convert_metadata(files, model, target, w, err);
     if (s == QRN_OK) s = qrn_convert_write(list, o->progress, o->progress_user, w, err);
-    /* After a failure of ours the tensors lack bytes, and the writer removes the file. */
-    const enum qrn_status written = qrn_gguf_writer_finish(w, s == QRN_OK ? err : NULL);
-    return s == QRN_OK ? written : s;
+    if (s == QRN_OK) return qrn_gguf_writer_finish(w, err);
+    qrn_gguf_writer_discard(w);
+    return s;
 }
 
 static enum qrn_status convert(const struct qrn_quantize_options *o,
