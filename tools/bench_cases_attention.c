@@ -8,8 +8,8 @@
 /* tokens, heads, d, turned */
 static void rope(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
-    if (!bench_named(m, c, "T %" PRId64 " H %" PRId64 " d %" PRId64 " of %" PRId64, n[0], n[1], n[3],
-               n[2]))
+    if (!bench_named(m, c, "T %" PRId64 " H %" PRId64 " d %" PRId64 " of %" PRId64, n[0], n[1],
+                     n[3], n[2]))
         return;
     c->args.rope = (struct qrn_rope_args){.x = bench_floats(m, 1.0f, n[0], n[1], n[2]),
                                           .positions = bench_ints(m, n[0], 0),
@@ -23,7 +23,7 @@ static void kv_append_paged(struct bench_memory *m, const int64_t *n, struct ben
 {
     const enum qrn_dtype kv = (enum qrn_dtype)n[0];
     if (!bench_named(m, c, "%s T %" PRId64 " at %" PRId64 " H %" PRId64 " d %" PRId64,
-               qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4]))
+                     qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4]))
         return;
     const int64_t n_pages = (n[1] + n[2] + QRN_KV_PAGE_TOKENS - 1) / QRN_KV_PAGE_TOKENS;
     c->args.kv_append_paged = (struct qrn_kv_append_paged_args){
@@ -41,7 +41,7 @@ static void attention_paged(struct bench_memory *m, const int64_t *n, struct ben
 {
     const enum qrn_dtype kv = (enum qrn_dtype)n[0];
     if (!bench_named(m, c, "%s T %" PRId64 " at %" PRId64 " H %" PRId64 "/%" PRId64 " d %" PRId64,
-               qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5]))
+                     qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5]))
         return;
     const int64_t n_pages = (n[1] + n[2] + QRN_KV_PAGE_TOKENS - 1) / QRN_KV_PAGE_TOKENS;
     c->args.attention_paged = (struct qrn_attention_paged_args){
@@ -59,8 +59,8 @@ static void attention_paged(struct bench_memory *m, const int64_t *n, struct ben
 /* tokens, heads, d, turned */
 static void rope_multi(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
-    if (!bench_named(m, c, "T %" PRId64 " H %" PRId64 " d %" PRId64 " of %" PRId64, n[0], n[1], n[3],
-                     n[2]))
+    if (!bench_named(m, c, "T %" PRId64 " H %" PRId64 " d %" PRId64 " of %" PRId64, n[0], n[1],
+                     n[3], n[2]))
         return;
     const int32_t pairs = (int32_t)n[3] / 2, third = pairs / 3;
     c->args.rope_multi = (struct qrn_rope_multi_args){
@@ -78,8 +78,8 @@ static void rope_multi(struct bench_memory *m, const int64_t *n, struct bench_ca
 static void kv_append(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype kv = (enum qrn_dtype)n[0];
-    if (!bench_named(m, c, "%s T %" PRId64 " H %" PRId64 " d %" PRId64, qrn_dtype_info(kv)->name, n[1],
-                     n[3], n[4]))
+    if (!bench_named(m, c, "%s T %" PRId64 " H %" PRId64 " d %" PRId64, qrn_dtype_info(kv)->name,
+                     n[1], n[3], n[4]))
         return;
     c->args.kv_append = (struct qrn_kv_append_args){
         .k = bench_floats(m, 1.0f, n[1], n[3], n[4]),

@@ -45,8 +45,8 @@ static struct qrn_tensor decays(struct bench_memory *m, float scale, int64_t n0,
 /* tokens, position, key heads, value heads, d */
 static void gdn_open_chunk(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
-    if (!bench_named(m, c, "T %" PRId64 " at %" PRId64 " Hk %" PRId64 " Hv %" PRId64 " d %" PRId64, n[0],
-               n[1], n[2], n[3], n[4]))
+    if (!bench_named(m, c, "T %" PRId64 " at %" PRId64 " Hk %" PRId64 " Hv %" PRId64 " d %" PRId64,
+                     n[0], n[1], n[2], n[3], n[4]))
         return;
     c->args.gdn_open_chunk = (struct qrn_gdn_open_chunk_args){
         .q = bench_floats(m, 0.1f, n[0], n[2], n[4]),
@@ -80,8 +80,8 @@ static void ssm_conv(struct bench_memory *m, const int64_t *n, struct bench_case
 /* tokens, key heads, value heads, d */
 static void gated_delta_net(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
-    if (!bench_named(m, c, "T %" PRId64 " Hk %" PRId64 " Hv %" PRId64 " d %" PRId64, n[0], n[1], n[2],
-                     n[3]))
+    if (!bench_named(m, c, "T %" PRId64 " Hk %" PRId64 " Hv %" PRId64 " d %" PRId64, n[0], n[1],
+                     n[2], n[3]))
         return;
     struct qrn_tensor state = bench_floats(m, 0.0f, n[2], n[3], n[3]);
     state = qrn_tensor_4d(QRN_F32, state.data, 1, n[2], n[3], n[3]);
@@ -104,8 +104,8 @@ static void gated_delta_net(struct bench_memory *m, const int64_t *n, struct ben
 
 static bool stage_named(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
-    return bench_named(m, c, "T %" PRId64 " Hk %" PRId64 " Hv %" PRId64 " d %" PRId64, n[0], n[1], n[2],
-                       n[3]);
+    return bench_named(m, c, "T %" PRId64 " Hk %" PRId64 " Hv %" PRId64 " d %" PRId64, n[0], n[1],
+                       n[2], n[3]);
 }
 
 /* [n_tokens, n_v_heads, QRN_GDN_CHUNK] */
@@ -210,7 +210,11 @@ const struct bench_row bench_rows_gdn[] = {
     {QRN_OP_gdn_open_chunk, gdn_open_chunk, {64, 0, 16, 32, 128}},
     {QRN_OP_gdn_open_chunk, gdn_open_chunk, {256, 0, 16, 32, 128}},
     {QRN_OP_gdn_open_chunk, gdn_open_chunk, {1024, 0, 16, 32, 128}},
-    STAGE(gdn_cumsum), STAGE(gdn_kkt), STAGE(gdn_solve), STAGE(gdn_recompute_wu),
-    STAGE(gdn_chunk_state), STAGE(gdn_chunk_out),
+    STAGE(gdn_cumsum),
+    STAGE(gdn_kkt),
+    STAGE(gdn_solve),
+    STAGE(gdn_recompute_wu),
+    STAGE(gdn_chunk_state),
+    STAGE(gdn_chunk_out),
     {.build = NULL},
 };

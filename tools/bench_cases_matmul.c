@@ -5,8 +5,8 @@
 #include "bench_cases.h"
 
 /* Weights [n0, n1] or [n0, n1, n2] as rows or packed; false if there is no packed form. */
-static bool weights(struct bench_memory *m, enum qrn_dtype dtype, int64_t n0, int64_t n1, int64_t n2,
-                    enum qrn_activation_type activation, enum qrn_weight_layout layout,
+static bool weights(struct bench_memory *m, enum qrn_dtype dtype, int64_t n0, int64_t n1,
+                    int64_t n2, enum qrn_activation_type activation, enum qrn_weight_layout layout,
                     struct qrn_tensor *out)
 {
     struct qrn_matmul_pack_args pack = {.activation = activation};
@@ -35,8 +35,8 @@ static const char *form(int64_t activation, int64_t layout)
 static void matmul(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
-    if (!bench_named(m, c, "%s %" PRId64 "x%" PRId64 " M %" PRId64 " %s", qrn_dtype_info(dtype)->name,
-                     n[1], n[2], n[3], form(n[4], n[5])))
+    if (!bench_named(m, c, "%s %" PRId64 "x%" PRId64 " M %" PRId64 " %s",
+                     qrn_dtype_info(dtype)->name, n[1], n[2], n[3], form(n[4], n[5])))
         return;
     struct qrn_matmul_args *a = &c->args.matmul;
     *a = (struct qrn_matmul_args){.x = bench_floats(m, 1.0f, n[3], n[2], 0),
@@ -51,13 +51,15 @@ static void matmul_mlx(struct bench_memory *m, const int64_t *n, struct bench_ca
 {
     const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
     if (!bench_named(m, c, "%s group %" PRId64 " %" PRId64 "x%" PRId64 " M %" PRId64,
-               qrn_dtype_info(dtype)->name, n[1], n[2], n[3], n[4]))
+                     qrn_dtype_info(dtype)->name, n[1], n[2], n[3], n[4]))
         return;
-    c->args.matmul = (struct qrn_matmul_args){.w = bench_weights(m, dtype, n[2], n[3], 0),
-                                              .scales = bench_floats(m, 0.01f, n[2], n[3] / n[1], 0),
-                                              .biases = bench_floats(m, 0.1f, n[2], n[3] / n[1], 0),
-                                              .x = bench_floats(m, 1.0f, n[4], n[3], 0),
-                                              .out = bench_floats(m, 0.0f, n[4], n[2], 0)};
+    c->args.matmul = (struct qrn_matmul_args){
+        .w = bench_weights(m, dtype, n[2], n[3], 0),
+        .scales = bench_floats(m, 0.01f, n[2], n[3] / n[1], 0),
+        .biases = bench_floats(m, 0.1f, n[2], n[3] / n[1], 0),
+        .x = bench_floats(m, 1.0f, n[4], n[3], 0),
+        .out = bench_floats(m, 0.0f, n[4], n[2], 0),
+    };
 }
 
 /* type, experts, N, K, tokens, of k, activation, layout */
@@ -82,7 +84,8 @@ static void matmul_id(struct bench_memory *m, const int64_t *n, struct bench_cas
 static void matmul_pack(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
-    if (!bench_named(m, c, "%s %" PRId64 "x%" PRId64, qrn_dtype_info(dtype)->name, n[1], n[2])) return;
+    if (!bench_named(m, c, "%s %" PRId64 "x%" PRId64, qrn_dtype_info(dtype)->name, n[1], n[2]))
+        return;
     struct qrn_matmul_pack_args *a = &c->args.matmul_pack;
     *a = (struct qrn_matmul_pack_args){.w = bench_weights(m, dtype, n[1], n[2], 0),
                                        .activation = QRN_ACT_Q8};
@@ -97,7 +100,8 @@ static void matmul_pack(struct bench_memory *m, const int64_t *n, struct bench_c
 static void embedding(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
-    if (!bench_named(m, c, "%s d %" PRId64 " T %" PRId64, qrn_dtype_info(dtype)->name, n[2], n[3])) return;
+    if (!bench_named(m, c, "%s d %" PRId64 " T %" PRId64, qrn_dtype_info(dtype)->name, n[2], n[3]))
+        return;
     struct qrn_embedding_args *a = &c->args.embedding;
     *a = (struct qrn_embedding_args){.table = bench_weights(m, dtype, n[1], n[2], 0),
                                      .ids = bench_ints(m, n[3], 0),
@@ -106,6 +110,7 @@ static void embedding(struct bench_memory *m, const int64_t *n, struct bench_cas
     for (int64_t i = 0; ids && i < n[3]; i++) ids[i] = (int32_t)(i * 37 % n[1]);
 }
 
+/* clang-format off */
 /* A mat-vec of 4096 x 14336 and a mat-mat, each as rows and packed. */
 #define PRODUCTS(type, act)                                                                        \
     {QRN_OP_matmul, matmul, {type, 4096, 14336, 1, act, QRN_LAYOUT_ROWS}},                         \

@@ -29,7 +29,7 @@ static void l2_norm(struct bench_memory *m, const int64_t *n, struct bench_case 
 #define TWO_INPUTS(op, first, second)                                                              \
     static void op(struct bench_memory *m, const int64_t *n, struct bench_case *c)                 \
     {                                                                                              \
-        if (!bench_named(m, c, "%" PRId64 "x%" PRId64, n[0], n[1])) return;                              \
+        if (!bench_named(m, c, "%" PRId64 "x%" PRId64, n[0], n[1])) return;                  \
         c->args.op = (struct qrn_##op##_args){.first = bench_floats(m, 1.0f, n[0], n[1], 0),       \
                                               .second = bench_floats(m, 1.0f, n[0], n[1], 0),      \
                                               .out = bench_floats(m, 0.0f, n[0], n[1], 0)};        \
@@ -43,7 +43,8 @@ TWO_INPUTS(sigmoid_mul, x, gate)
 static void cast(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype from = (enum qrn_dtype)n[0], to = (enum qrn_dtype)n[1];
-    if (!bench_named(m, c, "%s to %s %" PRId64, qrn_dtype_info(from)->name, qrn_dtype_info(to)->name, n[2]))
+    if (!bench_named(m, c, "%s to %s %" PRId64, qrn_dtype_info(from)->name,
+                     qrn_dtype_info(to)->name, n[2]))
         return;
     c->args.cast = (struct qrn_cast_args){.x = bench_weights(m, from, n[2], 0, 0),
                                           .out = bench_weights(m, to, n[2], 0, 0)};

@@ -45,9 +45,12 @@ static int n_dims_of(int64_t n1, int64_t n2)
 static struct qrn_tensor view(enum qrn_dtype dtype, void *data, int64_t n0, int64_t n1, int64_t n2)
 {
     switch (n_dims_of(n1, n2)) {
-    case 1: return qrn_tensor_1d(dtype, data, n0);
-    case 2: return qrn_tensor_2d(dtype, data, n0, n1);
-    default: return qrn_tensor_3d(dtype, data, n0, n1, n2);
+    case 1:
+        return qrn_tensor_1d(dtype, data, n0);
+    case 2:
+        return qrn_tensor_2d(dtype, data, n0, n1);
+    default:
+        return qrn_tensor_3d(dtype, data, n0, n1, n2);
     }
 }
 
@@ -109,8 +112,8 @@ static void fill_weights(uint8_t *out, enum qrn_dtype dtype, size_t n_rows, size
     free(row);
 }
 
-struct qrn_tensor bench_weights(struct bench_memory *m, enum qrn_dtype dtype, int64_t n0, int64_t n1,
-                                int64_t n2)
+struct qrn_tensor bench_weights(struct bench_memory *m, enum qrn_dtype dtype, int64_t n0,
+                                int64_t n1, int64_t n2)
 {
     const int64_t n_row = n2 > 0 ? n2 : n1 > 0 ? n1 : n0;
     const size_t n_rows = count(n0, n1, n2) / (size_t)n_row;

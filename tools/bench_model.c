@@ -16,8 +16,8 @@
 struct bench {
     struct bench_subject subject;
     struct opened opened;
-    float *logits;       /* [vocab_size] */
-    int32_t *tokens;     /* [n_tokens] random ones, as many as the longest append */
+    float *logits;   /* [vocab_size] */
+    int32_t *tokens; /* [n_tokens] random ones, as many as the longest append */
     int64_t n_tokens;
     int64_t *samples_ns; /* [repetitions] */
     bool printed;        /* a row */
@@ -46,7 +46,10 @@ static void fill_tokens(int32_t *tokens, int64_t n, int64_t vocab_size)
 static enum qrn_status append(struct bench *b, struct qrn_seq *seq, int64_t first, int64_t n,
                               enum qrn_logits want, struct qrn_error *err)
 {
-    struct qrn_append a = {.seq = seq, .tokens = b->tokens + first, .n_tokens = n, .want = want,
+    struct qrn_append a = {.seq = seq,
+                           .tokens = b->tokens + first,
+                           .n_tokens = n,
+                           .want = want,
                            .logits = want == QRN_LOGITS_NONE ? NULL : b->logits};
     return qrn_model_append(b->opened.model, &a, 1, interrupt_requested, NULL, err);
 }
@@ -94,7 +97,9 @@ static int run_test(struct bench *b, int64_t n_prompt, int64_t n_gen, int64_t n_
     const enum qrn_status s = time_all(b, n_prompt, n_gen, n_depth, &err);
     progress_end();
     if (s != QRN_OK) return fail_with(&err);
-    const struct bench_test test = {.n_prompt = n_prompt, .n_gen = n_gen, .n_depth = n_depth,
+    const struct bench_test test = {.n_prompt = n_prompt,
+                                    .n_gen = n_gen,
+                                    .n_depth = n_depth,
                                     .samples_ns = b->samples_ns,
                                     .n_samples = b->subject.options->repetitions};
     const int status = bench_print_test(&b->subject, &test, !b->printed);

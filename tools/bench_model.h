@@ -24,7 +24,8 @@ struct bench_subject {
 
 /* bench_print.c: a header, a row for each test, a footer. */
 void bench_print_begin(const struct bench_subject *subject);
-int bench_print_test(const struct bench_subject *subject, const struct bench_test *test, bool first);
+int bench_print_test(const struct bench_subject *subject, const struct bench_test *test,
+                     bool first);
 void bench_print_end(const struct bench_subject *subject);
 
 #endif

@@ -19,8 +19,8 @@
 
 struct result {
     const char *kernel;
-    bool picked; /* for these arguments */
-    double ns;   /* of a call, median */
+    bool picked;             /* for these arguments */
+    double ns;               /* of a call, median */
     double n_flops, n_bytes; /* that the op must do; 0: not known */
 };
 
@@ -68,9 +68,10 @@ static void begin(struct op_bench *b)
 {
     b->peaks = measure_peaks(qrn_device_n_threads(b->dev));
     if (b->results) return;
-    printf("%s, %d threads, device %s; peaks: read %.1f GB/s, float32 multiply-add %.0f GFLOP/s\n\n",
-           b->options->op, qrn_device_n_threads(b->dev), qrn_device_bits(b->dev),
-           b->peaks.read_bytes * 1e-9, b->peaks.float32_ops * 1e-9);
+    printf(
+        "%s, %d threads, device %s; peaks: read %.1f GB/s, float32 multiply-add %.0f GFLOP/s\n\n",
+        b->options->op, qrn_device_n_threads(b->dev), qrn_device_bits(b->dev),
+        b->peaks.read_bytes * 1e-9, b->peaks.float32_ops * 1e-9);
     printf("| %-38s | %-36s | pick | %12s | %8s | %5s | %8s | %5s |\n", "case", "kernel", "us",
            "GB/s", "%", "GFLOP/s", "%");
     puts("| -------------------------------------- | ------------------------------------ | ---- | "
@@ -80,10 +81,11 @@ static void begin(struct op_bench *b)
 static void print_row(const struct op_bench *b, const char *name, const struct result *r)
 {
     const double bytes = r->n_bytes / r->ns * 1e9, flops = r->n_flops / r->ns * 1e9;
-    printf("| %-38s | %-36s | %-4s | %12.2f |", name, r->kernel, r->picked ? "*" : "", r->ns * 1e-3);
+    printf("| %-38s | %-36s | %-4s | %12.2f |", name, r->kernel, r->picked ? "*" : "",
+           r->ns * 1e-3);
     if (r->n_bytes > 0.0) {
-        printf(" %8.2f | %5.1f | %8.2f | %5.1f |\n", bytes * 1e-9, share(bytes, b->peaks.read_bytes),
-               flops * 1e-9, share(flops, b->peaks.float32_ops));
+        printf(" %8.2f | %5.1f | %8.2f | %5.1f |\n", bytes * 1e-9,
+               share(bytes, b->peaks.read_bytes), flops * 1e-9, share(flops, b->peaks.float32_ops));
     } else {
         printf(" %8s | %5s | %8s | %5s |\n", "", "", "", "");
     }

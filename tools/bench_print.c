@@ -18,8 +18,8 @@ struct summary {
 
 static double tokens_per_second(const struct bench_test *t, int64_t i)
 {
-    return t->samples_ns[i] > 0
-               ? (double)(t->n_prompt + t->n_gen) * 1e9 / (double)t->samples_ns[i] : 0.0;
+    return t->samples_ns[i] > 0 ? (double)(t->n_prompt + t->n_gen) * 1e9 / (double)t->samples_ns[i]
+                                : 0.0;
 }
 
 /* Standard deviation of n values with these sums. */
@@ -118,11 +118,11 @@ static json_t *record(const struct bench_subject *s, const struct bench_test *t)
         (json_int_t)o->batch, "n_ubatch", (json_int_t)o->batch, "n_threads",
         qrn_device_n_threads(s->opened->device), "type_k", kv_name(o), "type_v", kv_name(o),
         "n_gpu_layers", 0, "flash_attn", 1);
-    json_t *results = json_pack(
-        "{s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f}", "n_prompt", (json_int_t)t->n_prompt, "n_gen",
-        (json_int_t)t->n_gen, "n_depth", (json_int_t)t->n_depth, "test_time", "", "avg_ns",
-        (json_int_t)sum.mean_ns, "stddev_ns", (json_int_t)sum.stddev_ns, "avg_ts", sum.mean_ts,
-        "stddev_ts", sum.stddev_ts);
+    json_t *results =
+        json_pack("{s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f}", "n_prompt", (json_int_t)t->n_prompt,
+                  "n_gen", (json_int_t)t->n_gen, "n_depth", (json_int_t)t->n_depth, "test_time", "",
+                  "avg_ns", (json_int_t)sum.mean_ns, "stddev_ns", (json_int_t)sum.stddev_ns,
+                  "avg_ts", sum.mean_ts, "stddev_ts", sum.stddev_ts);
     if (!fields || !results || json_object_update(fields, results) != 0) {
         json_decref(fields);
         fields = NULL;
@@ -156,14 +156,16 @@ static void csv_row(json_t *fields, bool first)
     const char *key, *comma = "";
     json_t *value;
     if (first) {
-        json_object_foreach(fields, key, value) {
+        json_object_foreach(fields, key, value)
+        {
             printf("%s%s", comma, key);
             comma = ",";
         }
         putchar('\n');
         comma = "";
     }
-    json_object_foreach(fields, key, value) {
+    json_object_foreach(fields, key, value)
+    {
         fputs(comma, stdout);
         comma = ",";
         if (json_is_string(value)) {
@@ -204,7 +206,6 @@ int bench_print_test(const struct bench_subject *s, const struct bench_test *t, 
 
 void bench_print_end(const struct bench_subject *s)
 {
-    if (s->options->format == FORMAT_MD)
-        printf("\nbuild: %s\n", s->opened->info->bits);
+    if (s->options->format == FORMAT_MD) printf("\nbuild: %s\n", s->opened->info->bits);
     if (s->options->format == FORMAT_JSON) puts("\n]");
 }

@@ -47,18 +47,28 @@ static void print_value(const struct qrn_gguf_value *v)
     print_plain(v->key.bytes, v->key.n_bytes);
     printf("%*s ", v->key.n_bytes < 42 ? 42 - (int)v->key.n_bytes : 0, "");
     switch (v->type) {
-    case QRN_GGUF_STRING: print_text_value(v->as.string); return;
-    case QRN_GGUF_BOOL: puts(v->as.u ? "true" : "false"); return;
+    case QRN_GGUF_STRING:
+        print_text_value(v->as.string);
+        return;
+    case QRN_GGUF_BOOL:
+        puts(v->as.u ? "true" : "false");
+        return;
     case QRN_GGUF_F32:
-    case QRN_GGUF_F64: printf("%g\n", v->as.f); return;
+    case QRN_GGUF_F64:
+        printf("%g\n", v->as.f);
+        return;
     case QRN_GGUF_ARRAY:
         printf("%" PRIu64 " %s\n", v->as.array.n, gguf_type_name(v->element));
         return;
     case QRN_GGUF_I8:
     case QRN_GGUF_I16:
     case QRN_GGUF_I32:
-    case QRN_GGUF_I64: printf("%" PRId64 "\n", v->as.i); return;
-    default: printf("%" PRIu64 "\n", v->as.u); return;
+    case QRN_GGUF_I64:
+        printf("%" PRId64 "\n", v->as.i);
+        return;
+    default:
+        printf("%" PRIu64 "\n", v->as.u);
+        return;
     }
 }
 
@@ -81,8 +91,9 @@ static void print_tensors(const struct listing *l)
 static int print_files(const struct listing *l, const char *path, bool with_tensors)
 {
     printf("%s\n", path);
-    printf("  %-24s%s, %zu file%s, %" PRIu64 " bytes\n", "format", l->is_gguf ? "gguf" : "safetensors",
-           l->n_files, l->n_files == 1 ? "" : "s", l->file_bytes);
+    printf("  %-24s%s, %zu file%s, %" PRIu64 " bytes\n", "format",
+           l->is_gguf ? "gguf" : "safetensors", l->n_files, l->n_files == 1 ? "" : "s",
+           l->file_bytes);
     if (l->gguf.n_values > 0) puts("metadata:");
     for (size_t i = 0; i < l->gguf.n_values; i++) print_value(&l->gguf.values[i]);
     size_t n;

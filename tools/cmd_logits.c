@@ -95,7 +95,9 @@ static float *new_floats(size_t n, int64_t a, int64_t b)
 static bool tape_create(struct tape *t, const struct options *o, const struct qrn_model_info *info,
                         const struct ids *ids)
 {
-    *t = (struct tape){.ids = ids, .vocab_size = info->vocab_size, .d_model = info->d_model,
+    *t = (struct tape){.ids = ids,
+                       .vocab_size = info->vocab_size,
+                       .d_model = info->d_model,
                        .n_states = info->n_layers + 1};
     t->split = o->split > 0 && o->split < (int64_t)ids->n ? o->split : (int64_t)ids->n;
     t->logits = new_floats(ids->n, t->vocab_size, 1);
@@ -123,7 +125,9 @@ static int tape_run(struct tape *t, struct qrn_model *model)
     progress_begin("running");
     for (int64_t first = 0; first < n_tokens && s == QRN_OK; first += t->split) {
         const int64_t n = n_tokens - first < t->split ? n_tokens - first : t->split;
-        struct qrn_append append = {.seq = seq, .tokens = t->ids->at + first, .n_tokens = n,
+        struct qrn_append append = {.seq = seq,
+                                    .tokens = t->ids->at + first,
+                                    .n_tokens = n,
                                     .want = QRN_LOGITS_ALL,
                                     .logits = t->logits + first * t->vocab_size,
                                     .hidden = t->part};
@@ -143,9 +147,12 @@ static int tape_run(struct tape *t, struct qrn_model *model)
 static struct qrn_archive_tensor tensor(const char *name, enum qrn_dtype dtype, const void *data,
                                         int64_t n0, int64_t n1)
 {
-    return (struct qrn_archive_tensor){
-        .name = name, .dtype = dtype, .n_dims = n1 > 0 ? 2 : 1, .shape = {n0, n1}, .data = data,
-        .n_bytes = 4 * (size_t)n0 * (size_t)(n1 > 0 ? n1 : 1)};
+    return (struct qrn_archive_tensor){.name = name,
+                                       .dtype = dtype,
+                                       .n_dims = n1 > 0 ? 2 : 1,
+                                       .shape = {n0, n1},
+                                       .data = data,
+                                       .n_bytes = 4 * (size_t)n0 * (size_t)(n1 > 0 ? n1 : 1)};
 }
 
 static int tape_write(const struct tape *t, const char *path)
@@ -159,8 +166,8 @@ static int tape_write(const struct tape *t, const char *path)
         tensors[1] = tensor("logits", QRN_F32, t->logits, n, t->vocab_size);
         for (int64_t i = 0; i < n_hidden; i++) {
             snprintf(names[i], sizeof names[i], "hidden.%02" PRId64, i);
-            tensors[2 + i] = tensor(names[i], QRN_F32, t->hidden + i * n * t->d_model, n,
-                                    t->d_model);
+            tensors[2 + i] =
+                tensor(names[i], QRN_F32, t->hidden + i * n * t->d_model, n, t->d_model);
         }
         struct qrn_error err;
         if (qrn_safetensors_write(path, tensors, (size_t)n_hidden + 2, NULL, &err) != QRN_OK)

@@ -55,8 +55,8 @@ static int print_json(const struct qrn_device *dev)
     json_t *ops = json_array();
     const char *name;
     for (size_t i = 0; (name = qrn_op_name(i)); i++) {
-        json_array_append_new(ops, json_pack("{s:s, s:o}", "name", name, "kernels",
-                                             kernels_json(dev, i)));
+        json_array_append_new(
+            ops, json_pack("{s:s, s:o}", "name", name, "kernels", kernels_json(dev, i)));
     }
     return json_out(json_pack("{s:s, s:s, s:i, s:o}", "device", qrn_device_name(dev), "bits",
                               qrn_device_bits(dev), "threads", qrn_device_n_threads(dev), "ops",

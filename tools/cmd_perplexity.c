@@ -54,7 +54,10 @@ static double standard_error(const struct score *s)
 static enum qrn_status append(struct measurement *m, struct qrn_seq *seq, const int32_t *tokens,
                               int64_t n, enum qrn_logits want, struct qrn_error *err)
 {
-    struct qrn_append a = {.seq = seq, .tokens = tokens, .n_tokens = n, .want = want,
+    struct qrn_append a = {.seq = seq,
+                           .tokens = tokens,
+                           .n_tokens = n,
+                           .want = want,
                            .logits = want == QRN_LOGITS_NONE ? NULL : m->logits};
     return qrn_model_append(m->model, &a, 1, interrupt_requested, NULL, err);
 }
@@ -68,8 +71,8 @@ static enum qrn_status score_window(struct measurement *m, struct qrn_seq *seq,
         const int64_t n = m->window - 1 - t < ROWS ? m->window - 1 - t : ROWS;
         QRN_TRY(append(m, seq, tokens + t, n, QRN_LOGITS_ALL, err));
         for (int64_t i = 0; i < n; i++) {
-            const double s = surprise(m->logits + i * m->vocab_size, m->vocab_size,
-                                      tokens[t + i + 1]);
+            const double s =
+                surprise(m->logits + i * m->vocab_size, m->vocab_size, tokens[t + i + 1]);
             m->score.n++;
             m->score.sum += s;
             m->score.sum_of_squares += s * s;
@@ -116,8 +119,10 @@ static int print_score(const struct options *o, const struct measurement *m)
 static int measure(const struct options *o, const struct opened *opened,
                    const struct qrn_token_list *tokens)
 {
-    struct measurement m = {.model = opened->model, .vocab_size = opened->info->vocab_size,
-                            .window = o->window, .tokens = tokens->ids,
+    struct measurement m = {.model = opened->model,
+                            .vocab_size = opened->info->vocab_size,
+                            .window = o->window,
+                            .tokens = tokens->ids,
                             .n_windows = (int64_t)tokens->n_ids / o->window};
     if (m.n_windows == 0)
         return fail("the text has %zu tokens, fewer than a window of %" PRId64, tokens->n_ids,

@@ -40,8 +40,11 @@ static void show(struct run *r, struct qrn_span text)
 static enum qrn_status feed(struct run *r, const int32_t *tokens, int64_t n_tokens,
                             struct qrn_error *err)
 {
-    struct qrn_append append = {.seq = r->seq, .tokens = tokens, .n_tokens = n_tokens,
-                                .want = QRN_LOGITS_LAST, .logits = r->logits};
+    struct qrn_append append = {.seq = r->seq,
+                                .tokens = tokens,
+                                .n_tokens = n_tokens,
+                                .want = QRN_LOGITS_LAST,
+                                .logits = r->logits};
     return qrn_model_append(r->opened.model, &append, 1, interrupt_requested, NULL, err);
 }
 
@@ -49,8 +52,8 @@ static enum qrn_status choose(struct run *r, int32_t *out, struct qrn_error *err
 {
     const struct options *o = r->options;
     const int64_t n_tokens = qrn_seq_n_tokens(r->seq);
-    const int64_t n_back = o->repeat_last_n < 0 || o->repeat_last_n > n_tokens ? n_tokens
-                                                                               : o->repeat_last_n;
+    const int64_t n_back =
+        o->repeat_last_n < 0 || o->repeat_last_n > n_tokens ? n_tokens : o->repeat_last_n;
     struct qrn_sample_args args = {
         .logits = qrn_tensor_1d(QRN_F32, r->logits, r->opened.info->vocab_size),
         .id = qrn_tensor_1d(QRN_I32, out, 1),
@@ -121,7 +124,8 @@ static void print_speed(const struct run *r)
 {
     if (r->last_byte != '\n' && isatty(STDOUT_FILENO)) putchar('\n');
     fflush(stdout);
-    fprintf(stderr, "quern: prompt %" PRId64 " tokens, %.1f tokens/s; text %" PRId64
+    fprintf(stderr,
+            "quern: prompt %" PRId64 " tokens, %.1f tokens/s; text %" PRId64
             " tokens, %.1f tokens/s; seed %" PRId64 "%s\n",
             r->n_prompt, per_second(r->n_prompt, r->prompt_ns), r->n_made,
             per_second(r->n_decoded, r->decode_ns), r->options->seed,

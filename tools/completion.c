@@ -48,7 +48,8 @@ void help_completion_bash(FILE *out)
           "    local command=${COMP_WORDS[1]} words=\n"
           "    COMPREPLY=()\n"
           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-          "        COMPREPLY=($(compgen -W \"--help --version ", out);
+          "        COMPREPLY=($(compgen -W \"--help --version ",
+          out);
     for (size_t i = 0; (command = command_at(i)); i++) fprintf(out, "%s ", command->name);
     fputs("\" -- \"$word\"))\n        return\n    fi\n    case $command,$before in\n", out);
     for (size_t i = 0; (command = command_at(i)); i++) print_values(out, command);
@@ -66,7 +67,8 @@ void help_completion_bash(FILE *out)
           "    *) compopt -o default;;\n"
           "    esac\n"
           "}\n"
-          "complete -F _quern quern\n", out);
+          "complete -F _quern quern\n",
+          out);
 }
 
 /* Inside single quotes and brackets of a zsh _arguments specification. */
@@ -110,7 +112,8 @@ void help_completion_zsh(FILE *out)
           "# zsh completion of quern, written by: quern help --completion zsh\n"
           "_quern() {\n"
           "    local -a commands\n"
-          "    commands=(", out);
+          "    commands=(",
+          out);
     for (size_t i = 0; (command = command_at(i)); i++) {
         fprintf(out, "\n        '%s:", command->name);
         print_quoted(out, command->summary);
@@ -124,7 +127,8 @@ void help_completion_zsh(FILE *out)
           "    local command=$words[2]\n"
           "    shift words\n"
           "    (( CURRENT-- ))\n"
-          "    case $command in\n", out);
+          "    case $command in\n",
+          out);
     for (size_t i = 0; (command = command_at(i)); i++) {
         fprintf(out, "        %s) _arguments -s", command->name);
         const struct option_row *row;

@@ -95,11 +95,12 @@ void help_overview(FILE *out)
 {
     fputs("Usage: quern COMMAND [options] [arguments]\n\n"
           "Runs language models that mix Gated DeltaNet layers with attention.\n\n"
-          "Commands:\n", out);
+          "Commands:\n",
+          out);
     const struct command *command;
     for (size_t i = 0; (command = command_at(i)); i++)
         fprintf(out, "  %-12s%s\n", command->name, command->summary);
     fputs("\nquern help COMMAND shows a command's options; quern --version the version.\n"
-          "To begin with: quern run\n"
-          , out);
+          "To begin with: quern run\n",
+          out);
 }

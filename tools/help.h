@@ -8,7 +8,7 @@
 
 void help_overview(FILE *out);
 void help_command(const struct command *command, FILE *out);
-void help_man(FILE *out); /* man.c */
+void help_man(FILE *out);             /* man.c */
 void help_completion_bash(FILE *out); /* completion.c */
 void help_completion_zsh(FILE *out);
 

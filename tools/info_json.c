@@ -74,9 +74,9 @@ static json_t *types_json(const struct listing *l)
     struct type_total *totals = listing_types(l, &n);
     json_t *out = totals ? json_array() : NULL;
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(out, json_pack("{s:s, s:I, s:I, s:I}", "type", totals[i].name, "tensors",
-                                             (json_int_t)totals[i].n_tensors, "elements",
-                                             (json_int_t)totals[i].n_elements, "bytes",
+        json_array_append_new(out, json_pack("{s:s, s:I, s:I, s:I}", "type", totals[i].name,
+                                             "tensors", (json_int_t)totals[i].n_tensors,
+                                             "elements", (json_int_t)totals[i].n_elements, "bytes",
                                              (json_int_t)totals[i].n_bytes));
     free(totals);
     return out;
@@ -89,8 +89,8 @@ static json_t *tensors_json(const struct qrn_archive *archive)
         const struct qrn_archive_tensor *t = &archive->tensors[i];
         json_t *shape = json_array();
         for (int d = 0; d < t->n_dims; d++) json_array_append_new(shape, json_integer(t->shape[d]));
-        json_t *row = json_pack("{s:s, s:o, s:I, s:i}", "type", t->type_name, "shape", shape, "bytes",
-                                (json_int_t)t->n_bytes, "file", t->i_file);
+        json_t *row = json_pack("{s:s, s:o, s:I, s:i}", "type", t->type_name, "shape", shape,
+                                "bytes", (json_int_t)t->n_bytes, "file", t->i_file);
         json_object_set_new(row, "name", text_json(t->name, strlen(t->name)));
         json_array_append_new(out, row);
     }

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-/* Prints value, indented, with a newline, and drops it.  NULL means that there was no memory for it.
+/* Prints value, indented, with a newline, and drops it.  NULL: there was no memory for it.
  * EXIT_OK, or EXIT_FAILED after a line on standard error. */
 int json_out(json_t *value);
 

@@ -68,11 +68,12 @@ void help_man(FILE *out)
           "quern \\- run language models that mix Gated DeltaNet layers with attention\n"
           ".SH SYNOPSIS\n.B quern\n.I COMMAND\n[\\fIoptions\\fR] [\\fIarguments\\fR]\n"
           ".SH DESCRIPTION\n"
-          "Options may stand anywhere behind the command. Values follow as another word or behind an "
-          "equals sign; \\-\\- ends the options. In brackets stand an option's default and the "
+          "Options may stand anywhere behind the command. Values follow as another word or behind "
+          "an equals sign; \\-\\- ends the options. In brackets stand an option's default and the "
           "environment variable that sets it, too; the command line counts more. A flag with a "
           "variable can be taken back with \\-\\-no\\-\\fIname\\fR.\n"
-          ".SH COMMANDS\n", out);
+          ".SH COMMANDS\n",
+          out);
     const struct command *command;
     for (size_t i = 0; (command = command_at(i)); i++) print_command(out, command);
     fputs(".SH EXIT STATUS\n"
@@ -82,7 +83,9 @@ void help_man(FILE *out)
           ".TP\n.B 130\nInterrupted from the keyboard.\n"
           ".SH ENVIRONMENT\n"
           "Besides those of the options:\n"
-          ".TP\n.B QRN_CPU_DISABLE\nComma-separated processor features not to use, such as avx512f.\n"
-          ".TP\n.B QRN_KERNEL\nComma-separated op=kernel pairs that override the choice of kernels.\n",
+          ".TP\n.B QRN_CPU_DISABLE\n"
+          "Comma-separated processor features not to use, such as avx512f.\n"
+          ".TP\n.B QRN_KERNEL\n"
+          "Comma-separated op=kernel pairs that override the choice of kernels.\n",
           out);
 }

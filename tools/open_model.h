@@ -11,8 +11,8 @@
 
 #define MODEL_PATH_BYTES 4096
 
-/* The argument MODEL, else --model or its variable, else fairy: ./models/fairy, or beside the program
- * as a build or an installation puts it. */
+/* The argument MODEL, else --model or its variable, else fairy: ./models/fairy, or beside the
+ * program as a build or an installation puts it. */
 int find_model(const struct options *options, char path[MODEL_PATH_BYTES]);
 
 struct opened {
@@ -22,7 +22,7 @@ struct opened {
     const struct qrn_model_info *info;
 };
 
-/* Finds and opens the model with a progress bar.  From here on an interrupt is noted, not deadly. */
+/* Finds and opens the model, with a progress bar.  From here on an interrupt is only noted. */
 int open_model(const struct options *options, struct opened *out);
 /* The same, but a model that is refused is EXIT_OK with out->model NULL and the reason in *err. */
 int try_open_model(const struct options *options, struct opened *out, struct qrn_error *err);
@@ -32,8 +32,8 @@ void close_model(struct opened *opened); /* zeroed structs are allowed */
 int encode_text(const struct opened *opened, const char *text, size_t n_text,
                 struct qrn_token_list *out);
 
-/* The text of --prompt or --file; if neither is given, otherwise.  One newline at the end of a file is
- * dropped.  Freed with free(). */
+/* The text of --prompt or --file; if neither is given, otherwise.  One newline at the end of a file
+ * is dropped.  Freed with free(). */
 int prompt_text(const struct options *options, const char *otherwise, char **out, size_t *n_out);
 
 #endif

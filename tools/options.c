@@ -23,9 +23,7 @@ static const struct command commands[] = {
 #define EVERY ((1u << COMMAND_COUNT) - 1)
 
 static const struct option_row rows[] = {
-#define OPTION(kind, field, letter, name, value, preset, least, most, env, commands, help)         \
-    {OPTION_##kind, offsetof(struct options, field), letter,   name, value, preset, least, most, env, \
-     commands,      help},
+#define OPTION(kind, field, ...) {OPTION_##kind, offsetof(struct options, field), __VA_ARGS__},
 #include "options.inc"
 #undef OPTION
 };
@@ -184,7 +182,9 @@ static void describe(const struct option_row *row, char *out, size_t n_out)
         snprintf(out, n_out, "up to %d whole numbers%s, with commas between", MAX_LIST, range);
         break;
     case OPTION_TEXT: snprintf(out, n_out, "a text"); break;
-    case OPTION_TEXTS: snprintf(out, n_out, "a text that is not empty, %d times at most", MAX_LIST); break;
+    case OPTION_TEXTS:
+        snprintf(out, n_out, "a text that is not empty, %d times at most", MAX_LIST);
+        break;
     case OPTION_CHOICE: snprintf(out, n_out, "one of %s", row->value); break;
     }
 }

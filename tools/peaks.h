@@ -8,7 +8,7 @@ struct peaks {
     double float32_ops; /* a second, a multiply-add being two, in registers */
 };
 
-/* With n_threads at the same time; takes some 1.5 seconds.  0 where there is no memory or thread. */
+/* With n_threads at the same time; takes 1.5 seconds.  0 where there is no memory. */
 struct peaks measure_peaks(int n_threads);
 
 #endif

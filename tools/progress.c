@@ -9,7 +9,7 @@
 #include "clock.h"
 #include "report.h"
 
-#define WIDTH 40
+#define WIDTH          40
 #define FIRST_AFTER_NS 300000000
 #define AGAIN_AFTER_NS 50000000
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * The program quern: `quern COMMAND [options]`.
  *
- * A command is a row of commands.inc and a function cmd_<name> in cmd_<name>.c; its options are rows of
- * options.inc.  What a command is to do arrives as a struct options; it returns the exit status: 0, 1
- * (failed, after one line on standard error) or 2 (wrong usage).  A good first one to read is
- * cmd_run.c: open a model, feed the prompt, choose tokens, print text. */
+ * A command is a row of commands.inc and a function cmd_<name> in cmd_<name>.c; its options are
+ * rows of options.inc.  What a command is to do arrives as a struct options; it returns the exit
+ * status: 0, 1 (failed, after one line on standard error) or 2 (wrong usage).  A good first one to
+ * read is cmd_run.c: open a model, feed the prompt, choose tokens, print text. */
 #include <stdio.h>
 #include <string.h>
 

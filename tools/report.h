@@ -15,7 +15,7 @@ int fail(const char *format, ...) QRN_PRINTF(1, 2);
 /* The line of a failed call; EXIT_FAILED, or EXIT_INTERRUPTED without a line if that was why. */
 int fail_with(const struct qrn_error *err);
 
-/* One line, "quern COMMAND: ... (see quern help COMMAND)"; returns EXIT_USAGE.  command may be NULL. */
+/* One line, "quern COMMAND: ... (see quern help COMMAND)"; EXIT_USAGE.  command may be NULL. */
 int fail_usage(const char *command, const char *format, ...) QRN_PRINTF(2, 3);
 
 /* Ends standard output: EXIT_OK, or EXIT_FAILED after a line if it could not be written. */

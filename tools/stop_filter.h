@@ -15,8 +15,8 @@ struct stop_filter {
 
 enum stop_result { STOP_NO, STOP_FOUND, STOP_NO_MEMORY };
 
-/* Takes the next bytes; *show is what can be shown now, valid until the next call.  After STOP_FOUND
- * that is all there is: the text before the first stop text. */
+/* Takes the next bytes; *show is what can be shown now, valid until the next call.  After
+ * STOP_FOUND that is all there is: the text before the first stop text. */
 enum stop_result stop_filter_push(struct stop_filter *filter, struct qrn_span bytes,
                                   struct qrn_span *show);
 

@@ -93,7 +93,7 @@ static struct outcome run_words(const char *const *words, const char *input, con
     return o;
 }
 
-#define RUN(...) run_words((const char *const[]){__VA_ARGS__, NULL}, NULL, NULL)
+#define RUN(...)                   run_words((const char *const[]){__VA_ARGS__, NULL}, NULL, NULL)
 #define RUN_WITH_INPUT(input, ...) run_words((const char *const[]){__VA_ARGS__, NULL}, input, NULL)
 #define RUN_WITH_VARIABLE(variable, ...) \
     run_words((const char *const[]){__VA_ARGS__, NULL}, NULL, variable)
@@ -107,7 +107,8 @@ static inline void outcome_free(struct outcome *o)
 /* The exit status is as wanted; if not, shows what the program said. */
 static inline void expect_status(const struct outcome *o, int status)
 {
-    if (o->status != status) print_error("exit status %d, wants %d; it said: %s", o->status, status, o->err);
+    if (o->status != status)
+        print_error("exit status %d, wants %d; it said: %s", o->status, status, o->err);
     assert_int_equal(o->status, status);
 }
 

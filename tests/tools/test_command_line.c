@@ -27,7 +27,7 @@ static const struct row {
     const char *help;
 } rows[] = {
 #define ON(command) (1u << COMMAND_##command)
-#define EVERY ((1u << COMMAND_COUNT) - 1)
+#define EVERY       ((1u << COMMAND_COUNT) - 1)
 #define OPTION(kind, field, letter, name, value, preset, least, most, env, commands, help) \
     {#field, name, value, letter, env, commands, help},
 #include "../../tools/options.inc"
@@ -161,8 +161,10 @@ static void test_forms_and_environment(void **state)
     assert_int_equal(threads_of(RUN("ops", "-t", "3", "--json")), 3);
     assert_int_equal(threads_of(RUN("ops", "-vt3", "--json")), 3);
     assert_int_equal(threads_of(RUN_WITH_VARIABLE("QUERN_THREADS=3", "ops", "--json")), 3);
-    assert_int_equal(threads_of(RUN_WITH_VARIABLE("QUERN_THREADS=3", "ops", "--json", "-t", "2")), 2);
-    expect_usage(RUN_WITH_VARIABLE("QUERN_THREADS=many", "ops"), "QUERN_THREADS wants a whole number");
+    assert_int_equal(threads_of(RUN_WITH_VARIABLE("QUERN_THREADS=3", "ops", "--json", "-t", "2")),
+                     2);
+    expect_usage(RUN_WITH_VARIABLE("QUERN_THREADS=many", "ops"),
+                 "QUERN_THREADS wants a whole number");
     expect_usage(RUN_WITH_VARIABLE("QUERN_EXACT=perhaps", "run"), "QUERN_EXACT wants 0 or 1");
 }
 
@@ -302,9 +304,11 @@ static void test_ops(void **state)
     json_t *value = json_loads(text, 0, NULL), *op, *kernel;
     assert_non_null(value);
     size_t i, k;
-    json_array_foreach(json_object_get(value, "ops"), i, op) {
+    json_array_foreach(json_object_get(value, "ops"), i, op)
+    {
         int n_picked = 0, n_usable = 0;
-        json_array_foreach(json_object_get(op, "kernels"), k, kernel) {
+        json_array_foreach(json_object_get(op, "kernels"), k, kernel)
+        {
             const bool picked = json_is_true(json_object_get(kernel, "picked"));
             n_picked += picked;
             n_usable += json_is_true(json_object_get(kernel, "usable"));

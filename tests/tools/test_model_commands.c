@@ -56,7 +56,8 @@ static void test_run_is_the_same_each_time(void **state)
     (void)state;
     need_fairy();
     char *a = output_of(RUN("run", "-p", "A fox met a", "-n", "8", "--temp", "0"));
-    char *b = output_of(RUN("run", FAIRY, "-p", "A fox met a", "-n", "8", "--temp", "0", "-t", "1", "-s", "9"));
+    char *b = output_of(
+        RUN("run", FAIRY, "-p", "A fox met a", "-n", "8", "--temp", "0", "-t", "1", "-s", "9"));
     assert_string_equal(a, b);
     assert_int_equal(strncmp(a, "A fox met a", 11), 0);
     assert_true(strlen(a) > 15);
@@ -85,8 +86,8 @@ static void test_run_stops(void **state)
     assert_int_equal(count_lines(o.err), 1);
     /* the last five characters as a stop text: everything before them remains */
     const char *stop = o.out + o.n_out - 5;
-    char *cut = output_of(RUN("run", "-p", "A fox met a", "-n", "20", "--temp", "0", "--stop", "never",
-                              "--stop", stop));
+    char *cut = output_of(RUN("run", "-p", "A fox met a", "-n", "20", "--temp", "0", "--stop",
+                              "never", "--stop", stop));
     const size_t n = strlen("A fox met a");
     const char *first = strstr(o.out + n, stop);
     assert_int_equal(strlen(cut), first - o.out);
@@ -121,8 +122,8 @@ static void test_interrupt(void **state)
 {
     (void)state;
     need_fairy();
-    char *words[] = {strdup("quern"), strdup("run"), strdup("-n"), strdup("-1"),
-                     strdup("--temp"), strdup("0"), NULL};
+    char *words[] = {strdup("quern"),  strdup("run"), strdup("-n"), strdup("-1"),
+                     strdup("--temp"), strdup("0"),   NULL};
     int out[2];
     assert_int_equal(pipe(out), 0);
     FILE *err = tmpfile();
@@ -138,8 +139,7 @@ static void test_interrupt(void **state)
     }
     kill(child, SIGINT);
     char rest[4096];
-    while (read(out[0], rest, sizeof rest) > 0)
-        continue;
+    while (read(out[0], rest, sizeof rest) > 0) continue;
     int status;
     waitpid(child, &status, 0);
     assert_true(WIFEXITED(status));
@@ -190,7 +190,8 @@ static void test_logits_do_not_depend_on_the_split(void **state)
     assert_non_null(header);
     json_int_t a, b;
     assert_int_equal(json_unpack(header, "{s:{s:[I]}, s:{s:[I,I]}}", "ids", "shape", &n, "logits",
-                                 "shape", &a, &b), 0);
+                                 "shape", &a, &b),
+                     0);
     assert_int_equal(a, 5);
     assert_int_equal(b, 4096);
     assert_non_null(json_object_get(header, "hidden.00"));
@@ -217,14 +218,16 @@ static void test_perplexity(void **state)
 {
     (void)state;
     need_fairy();
-    const char *text = "Once upon a time there lived a rich man who had three sons. When they grew up, "
-                       "he sent the eldest to travel and see the world.";
+    const char *text =
+        "Once upon a time there lived a rich man who had three sons. When they grew up, "
+        "he sent the eldest to travel and see the world.";
     const char *path = temporary(text, strlen(text));
     json_t *value = json_of(RUN("perplexity", "-f", path, "-c", "10", "--json", "--exact"));
     double perplexity, nll;
     json_int_t windows, scored;
-    assert_int_equal(json_unpack(value, "{s:F, s:F, s:I, s:I}", "perplexity", &perplexity, "mean_nll",
-                                 &nll, "windows", &windows, "scored", &scored), 0);
+    assert_int_equal(json_unpack(value, "{s:F, s:F, s:I, s:I}", "perplexity", &perplexity,
+                                 "mean_nll", &nll, "windows", &windows, "scored", &scored),
+                     0);
     assert_true(perplexity > 2.0 && perplexity < 200.0);
     assert_int_equal(scored, windows * 4); /* after tokens 5 .. 8 of each 10 */
     json_decref(value);
@@ -243,7 +246,8 @@ static void test_tokenize(void **state)
 {
     (void)state;
     need_fairy();
-    char *ids = output_of(RUN_WITH_INPUT("[\"Once upon a time\", \"\", \"<|im_start|>na\\u00efve\\n\"]", "tokenize"));
+    char *ids = output_of(
+        RUN_WITH_INPUT("[\"Once upon a time\", \"\", \"<|im_start|>na\\u00efve\\n\"]", "tokenize"));
     expect_text(ids, "[\n [2851, 729, 258, 538],\n [],\n [4094, ");
     json_t *texts = json_of(RUN_WITH_INPUT(ids, "tokenize", FAIRY, "--decode"));
     assert_int_equal(json_array_size(texts), 3);
@@ -269,7 +273,8 @@ static void test_info(void **state)
     json_int_t n, kv;
     assert_int_equal(json_unpack(value, "{s:{s:s, s:s, s:I, s:I}}", "model", "architecture",
                                  &architecture, "bits", &bits, "n_parameters", &n,
-                                 "kv_bytes_per_token", &kv), 0);
+                                 "kv_bytes_per_token", &kv),
+                     0);
     assert_string_equal(architecture, "qwen35");
     assert_true(n > 11000000 && n < 11100000);
     assert_int_equal(kv, 2 * 2 * 2 * 256 * 4); /* layers, K and V, heads, dims, float32 */
@@ -347,7 +352,8 @@ static void test_quantize(void **state)
     const char *format, *type;
     json_int_t file_type;
     assert_int_equal(json_unpack(value, "{s:s, s:{s:I}, s:[{s:s}]}", "format", &format, "metadata",
-                                 "general.file_type", &file_type, "types", "type", &type), 0);
+                                 "general.file_type", &file_type, "types", "type", &type),
+                     0);
     assert_string_equal(format, "gguf");
     assert_int_equal(file_type, 2);
     assert_string_equal(type, "q4_0");
@@ -367,11 +373,14 @@ static void test_bench(void **state)
     (void)state;
     need_fairy();
     static const char *const keys[] = {
-        "build_commit", "build_number", "cpu_info", "gpu_info", "backends", "model_filename", "model_type",
-        "model_size", "model_n_params", "n_batch", "n_ubatch", "n_threads", "type_k", "type_v",
-        "n_gpu_layers", "flash_attn", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns",
-        "avg_ts", "stddev_ts", "samples_ns", "samples_ts"};
-    json_t *value = json_of(RUN("bench", "-p", "3,5", "-n", "2", "-r", "2", "-d", "0,4", "-o", "json"));
+        "build_commit",   "build_number", "cpu_info",   "gpu_info",       "backends",
+        "model_filename", "model_type",   "model_size", "model_n_params", "n_batch",
+        "n_ubatch",       "n_threads",    "type_k",     "type_v",         "n_gpu_layers",
+        "flash_attn",     "n_prompt",     "n_gen",      "n_depth",        "test_time",
+        "avg_ns",         "stddev_ns",    "avg_ts",     "stddev_ts",      "samples_ns",
+        "samples_ts"};
+    json_t *value =
+        json_of(RUN("bench", "-p", "3,5", "-n", "2", "-r", "2", "-d", "0,4", "-o", "json"));
     assert_int_equal(json_array_size(value), 6);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         assert_non_null(json_object_get(json_array_get(value, 5), keys[i]));
@@ -382,7 +391,8 @@ static void test_bench(void **state)
     assert_true(json_real_value(json_object_get(last, "avg_ts")) > 0.0);
     json_decref(value);
     char *md = output_of(RUN("bench", "-p", "3", "-n", "0", "-r", "1"));
-    expect_text(md, "| model                          |       size |     params | backend    | threads |");
+    expect_text(
+        md, "| model                          |       size |     params | backend    | threads |");
     expect_text(md, "| qwen35 11M BF16");
     expect_text(md, "|             pp3 |");
     free(md);
@@ -403,7 +413,8 @@ static void test_bench_of_an_op(void **state)
     assert_true(json_real_value(json_object_get(first, "gb_s")) > 0.0);
     assert_true(json_is_true(json_object_get(first, "picked")));
     json_decref(value);
-    expect_failure(RUN("bench", "--op", "rms_norm", "--case", "moon"), "no case of rms_norm that has \"moon\" in its name");
+    expect_failure(RUN("bench", "--op", "rms_norm", "--case", "moon"),
+                   "no case of rms_norm that has \"moon\" in its name");
 }
 
 static void test_every_op_has_cases(void **state)
@@ -411,9 +422,11 @@ static void test_every_op_has_cases(void **state)
     (void)state;
     json_t *value = json_of(RUN("ops", "--json")), *op;
     size_t i;
-    json_array_foreach(json_object_get(value, "ops"), i, op) {
-        expect_failure(RUN("bench", "--op", json_string_value(json_object_get(op, "name")), "--case", "moon"),
-                       "that has \"moon\" in its name");
+    json_array_foreach(json_object_get(value, "ops"), i, op)
+    {
+        expect_failure(
+            RUN("bench", "--op", json_string_value(json_object_get(op, "name")), "--case", "moon"),
+            "that has \"moon\" in its name");
     }
     json_decref(value);
 }

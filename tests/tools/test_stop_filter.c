@@ -33,7 +33,8 @@ static struct result stream(const struct text_list *stops, const char *text, uns
         end = begin + 1;
         while (end < n && !(cuts >> (end - 1) & 1u)) end++;
         struct qrn_span show;
-        r.found = stop_filter_push(&f, (struct qrn_span){text + begin, end - begin}, &show) == STOP_FOUND;
+        r.found =
+            stop_filter_push(&f, (struct qrn_span){text + begin, end - begin}, &show) == STOP_FOUND;
         take(&r, show);
     }
     take(&r, stop_filter_finish(&f));
