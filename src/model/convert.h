@@ -69,6 +69,8 @@ enum qrn_status qrn_convert_text(const struct qrn_tokenizer *tokenizer,
                                  const struct qrn_model_config *config,
                                  const struct qrn_model_options *options,
                                  struct qrn_gguf_writer *w, struct qrn_error *err);
+/* Of a directory that gave no tokenizer: QRN_ERR_UNSUPPORTED, and why, if it has one all the same. */
+enum qrn_status qrn_convert_no_text(const struct qrn_model_options *options, struct qrn_error *err);
 
 /* Announces all tensors and writes their bytes, encoding on all cores.  progress as in struct
  * qrn_quantize_options.  What the writer met shows when it is finished.  Errors: QRN_ERR_MEMORY,

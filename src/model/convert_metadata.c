@@ -167,6 +167,7 @@ static enum qrn_status make_values(const struct qrn_model_files *files,
     write_general(&k, o);
     QRN_TRY(write_config(&k, err));
     if (files->tokenizer) return qrn_convert_text(files->tokenizer, &files->config, o, w, err);
+    QRN_TRY(qrn_convert_no_text(o, err));
     qrn_gguf_write_string(w, "tokenizer.ggml.model", (struct qrn_span){"none", 4});
     write_u32(&k, "vocab_size", files->config.vocab_size);
     return QRN_OK;

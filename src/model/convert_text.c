@@ -253,3 +253,19 @@ enum qrn_status qrn_convert_text(const struct qrn_tokenizer *tokenizer,
     QRN_TRY(write_tokenizer(tokenizer, config, &options->host.allocator, w, err));
     return write_template(options, w, err);
 }
+
+enum qrn_status qrn_convert_no_text(const struct qrn_model_options *options, struct qrn_error *err)
+{
+    struct qrn_file file;
+    struct qrn_tokenizer *tokenizer = NULL;
+    QRN_TRY(open_optional(options, "tokenizer.json", &file, err));
+    if (!file.bytes) return QRN_OK;
+    const struct qrn_span json = {(const char *)file.bytes, file.n_bytes};
+    const enum qrn_status s =
+        qrn_tokenizer_create_json(json, (struct qrn_span){0}, &options->host, &tokenizer, err);
+    qrn_tokenizer_free(tokenizer);
+    qrn_file_close(&file);
+    if (s == QRN_OK)
+        return qrn_fail(err, QRN_ERR_UNSUPPORTED, "tokenizer_config.json cannot be used");
+    return qrn_error_prefix(err, s, "tokenizer.json");
+}

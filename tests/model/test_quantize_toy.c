@@ -14,6 +14,7 @@
 #include "formats/gguf.h"
 #include "support/counting_allocator.h"
 #include "support/memory_source.h"
+#include "support/mutate.h"
 #include "support/temp.h"
 #include "support/toy_model.h"
 
@@ -765,7 +766,8 @@ static void test_text(void **state)
     remove_dir(&dir);
 }
 
-/* Without a tokenizer the file says so, and how many rows there are. */
+/* Without a tokenizer the file says so, and how many rows there are.  One that cannot be read would be
+ * lost: that is refused. */
 static void test_no_text(void **state)
 {
     (void)state;
@@ -777,6 +779,10 @@ static void test_no_text(void **state)
     assert_true(is(string_of(&gguf, "tokenizer.ggml.model"), "none"));
     assert_true(qrn_gguf_i64(&gguf, "qwen35moe.vocab_size", &rows) && rows == VOCAB);
     qrn_gguf_close(&gguf);
+    const struct path json = in(&dir, "tokenizer.json");
+    write_text(&json, "{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}");
+    must_fail(&(struct qrn_quantize_options){.path = dir.text, .out_path = out.text, .type = "F16"},
+              QRN_ERR_UNSUPPORTED, "Unigram");
     remove_dir(&dir);
 }
 
@@ -818,6 +824,59 @@ static void test_memory(void **state)
     remove_dir(&dir);
 }
 
+/* Damaged files: refused, or quantised to a file that can be opened. */
+static void check_damaged(const char *from, void (*mutate)(struct mutate_random *, struct mutate_bytes *),
+                          const struct memory_file *beside, int n_rounds)
+{
+    const struct path out = temp("damaged.gguf"), part = temp("damaged.gguf.part");
+    struct mutate_random random = {.state = 5};
+    size_t n, n_done = 0;
+    void *good = read_file(from, &n);
+    assert_non_null(good);
+    for (int round = 0; round < n_rounds; round++) {
+        struct mutate_bytes b = mutate_copy(good, n);
+        mutate(&random, &b);
+        const struct memory_file files[] = {
+            {.name = beside ? "model.safetensors" : "x.gguf", .bytes = b.bytes, .n_bytes = b.n},
+            beside ? *beside : (struct memory_file){.name = ""}};
+        struct memory_source memory = {.files = files, .n_files = beside ? 2 : 1};
+        const struct qrn_source source = memory_source_interface(&memory);
+        const struct qrn_quantize_options o = {.source = &source, .path = beside ? NULL : "x.gguf",
+                                               .out_path = out.text, .type = "Q4_K_M"};
+        if (qrn_quantize(&o, NULL) == QRN_OK) {
+            struct qrn_gguf gguf;
+            must_open(out.text, &gguf);
+            qrn_gguf_close(&gguf);
+            assert_int_equal(remove(out.text), 0);
+            n_done++;
+        }
+        assert_false(exists(out.text) || exists(part.text));
+        assert_int_equal(memory.n_open, 0);
+        free(b.bytes);
+    }
+    free(good);
+    print_message("%zu of %d damaged files could be quantised\n", n_done, n_rounds);
+    assert_true(n_done > 0 && n_done < (size_t)n_rounds);
+}
+
+static void test_damaged_files(void **state)
+{
+    (void)state;
+    enum { N_ROUNDS = 500 };
+    const struct path dir = make_toy(TOY_NEXT), gguf = temp("good.gguf");
+    struct memory_file config = {.name = "config.json"};
+    config.bytes = read_file(in(&dir, "config.json").text, &config.n_bytes);
+    must_quantise(dir.text, gguf.text, "Q8_0");
+    check_damaged(gguf.text, mutate_gguf, NULL, N_ROUNDS);
+    check_damaged(in(&dir, "model.safetensors").text, mutate_safetensors, &config, N_ROUNDS);
+    union {
+        const void *in;
+        void *out;
+    } bytes = {.in = config.bytes};
+    free(bytes.out);
+    remove_dir(&dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -828,7 +887,7 @@ int main(void)
         cmocka_unit_test(test_bad_options),   cmocka_unit_test(test_output_is_input),
         cmocka_unit_test(test_bad_models),    cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_text),          cmocka_unit_test(test_no_text),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory),        cmocka_unit_test(test_damaged_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
