@@ -77,12 +77,11 @@ static enum qrn_status list_gguf(const struct qrn_model_files *files, struct qrn
             return qrn_fail(err, QRN_ERR_UNSUPPORTED,
                             "tensor %s scales another: such files cannot be quantised",
                             qrn_quote(t->name, n_name).text);
-        struct qrn_row_run whole = {.tensor = t, .dtype = t->dtype,
-                                    .n_cols = t->n_dims ? t->shape[t->n_dims - 1] : 1};
+        struct qrn_row_run whole = {
+            .tensor = t, .dtype = t->dtype, .n_cols = t->n_dims ? t->shape[t->n_dims - 1] : 1};
         int64_t n_rows = whole.n_cols > 0;
         for (int k = 0; k < t->n_dims - 1; k++) n_rows *= t->shape[k];
-        if (t->dtype == QRN_DTYPE_COUNT ||
-            !qrn_row_bytes(t->dtype, whole.n_cols, &whole.row_bytes))
+        if (t->dtype == QRN_DTYPE_COUNT || !qrn_row_bytes(t->dtype, whole.n_cols, &whole.row_bytes))
             return qrn_fail(err, QRN_ERR_UNSUPPORTED, "tensor %s is of type %s, which is not known",
                             qrn_quote(t->name, n_name).text, t->type_name);
         QRN_TRY(qrn_convert_add(list, t->name, t->n_dims, t->shape, QRN_AS_IS, err));
@@ -150,15 +149,16 @@ enum qrn_status qrn_convert_plan(struct qrn_convert *list, const struct qrn_mode
         .n_experts = (int)c->n_experts,
         .n_heads = (int)c->n_heads,
         .n_kv_heads = (int)c->n_kv_heads};
-    const size_t n = list->n_tensors, element = sizeof(struct qrn_recipe_tensor) + sizeof(enum qrn_dtype);
+    const size_t n = list->n_tensors,
+                 element = sizeof(struct qrn_recipe_tensor) + sizeof(enum qrn_dtype);
     struct qrn_recipe_tensor *tensors = qrn_alloc(&list->allocator, n * element);
     if (!tensors) return qrn_fail_memory(err, n * element, "the types of tensors");
     enum qrn_dtype *dtypes = (enum qrn_dtype *)(void *)(tensors + n);
     if (n) qsort(list->tensors, n, sizeof *list->tensors, by_order);
     for (size_t i = 0; i < n; i++)
-        tensors[i] = (struct qrn_recipe_tensor){
-            .name = list->tensors[i].name, .n_dims = list->tensors[i].n_dims,
-            .shape = list->tensors[i].shape};
+        tensors[i] = (struct qrn_recipe_tensor){.name = list->tensors[i].name,
+                                                .n_dims = list->tensors[i].n_dims,
+                                                .shape = list->tensors[i].shape};
     enum qrn_status s = qrn_recipe_plan(target, pure, &model, tensors, n, dtypes, err);
     for (size_t i = 0; i < n && s == QRN_OK; i++) {
         struct qrn_convert_tensor *t = &list->tensors[i];

@@ -32,7 +32,7 @@ struct qrn_convert_tensor {
     enum qrn_dtype dtype;                /* set by qrn_convert_plan */
     bool is_copy;                        /* bytes are taken as they are; set by qrn_convert_plan */
     enum qrn_convert_change change;
-    int64_t head_columns;   /* not 0: value heads of so many columns go from grouped to tiled order */
+    int64_t head_columns;   /* not 0: value heads of so many columns change to tiled order */
     int64_t n_rows, n_cols; /* of the runs: n_rows * n_cols values */
     size_t first_run, n_runs; /* in the list's runs */
 };
@@ -46,8 +46,9 @@ struct qrn_convert {
     struct qrn_allocator allocator;
 };
 
-/* The list for a model; files must stay open.  Free it also after a failure.  Errors: QRN_ERR_FORMAT
- * (a tensor is missing or has another size), QRN_ERR_UNSUPPORTED, QRN_ERR_MEMORY. */
+/* The list for a model; files must stay open.  Free it also after a failure.
+ * Errors: QRN_ERR_FORMAT (a tensor is missing or has another size), QRN_ERR_UNSUPPORTED,
+ * QRN_ERR_MEMORY. */
 enum qrn_status qrn_convert_list(const struct qrn_model_files *files, const struct qrn_host *host,
                                  struct qrn_convert *list, struct qrn_error *err);
 void qrn_convert_free(struct qrn_convert *list); /* zeroed structs are allowed */
@@ -58,8 +59,8 @@ enum qrn_status qrn_convert_plan(struct qrn_convert *list, const struct qrn_mode
                                  const struct qrn_recipe_target *target, bool pure,
                                  struct qrn_error *err);
 
-/* Writes the metadata: what a GGUF file says, or what config.json, the tokenizer and the chat template
- * of a directory say.  options: as the files were opened with. */
+/* Writes the metadata: what a GGUF file says, or what config.json, the tokenizer and the chat
+ * template of a directory say.  options: as the files were opened with. */
 enum qrn_status qrn_convert_metadata(const struct qrn_model_files *files,
                                      const struct qrn_model_options *options,
                                      const struct qrn_recipe_target *target,
@@ -67,8 +68,10 @@ enum qrn_status qrn_convert_metadata(const struct qrn_model_files *files,
 /* The tokenizer's and the template's part of it. */
 enum qrn_status qrn_convert_text(const struct qrn_tokenizer *tokenizer,
                                  const struct qrn_model_config *config,
-                                 const struct qrn_model_options *options,
-                                 struct qrn_gguf_writer *w, struct qrn_error *err);
+                                 const struct qrn_model_options *options, struct qrn_gguf_writer *w,
+                                 struct qrn_error *err);
+/* Of a directory that gave no tokenizer: QRN_ERR_UNSUPPORTED, and why, if it has one after all. */
+enum qrn_status qrn_convert_no_text(const struct qrn_model_options *options, struct qrn_error *err);
 
 /* Announces all tensors and writes their bytes, encoding on all cores.  progress as in struct
  * qrn_quantize_options.  What the writer met shows when it is finished.  Errors: QRN_ERR_MEMORY,

@@ -58,18 +58,21 @@ static enum qrn_status take_mlx(const struct qrn_hf_list *l, int64_t n_rows, int
     const struct qrn_archive_tensor *t = run->tensor;
     if (!run->biases)
         return qrn_fail(l->err, QRN_ERR_UNSUPPORTED,
-                        "tensor \"%s\" has scales but no biases: not an affine quantisation", t->name);
+                        "tensor \"%s\" has scales but no biases: not an affine quantisation",
+                        t->name);
     const int64_t n_words = n_elements(t), n_groups = n_elements(run->scales);
     run->dtype = n_words % n_rows ? QRN_DTYPE_COUNT : mlx_type(n_words / n_rows, n_cols);
     if (t->dtype != QRN_U32 || run->dtype == QRN_DTYPE_COUNT)
         return qrn_fail(l->err, QRN_ERR_FORMAT,
-                        "tensor \"%s\" has %" PRId64 " elements of type %s, which are no codes of %" PRId64
-                        " rows of %" PRId64 " values",
+                        "tensor \"%s\" has %" PRId64
+                        " elements of type %s, which are no codes of %" PRId64 " rows of %" PRId64
+                        " values",
                         t->name, n_words, t->type_name, n_rows, n_cols);
     if (n_groups < n_rows || n_groups % n_rows || n_cols % (n_groups / n_rows) ||
         n_elements(run->biases) != n_groups || !qrn_decoder(run->scales->dtype) ||
         !qrn_decoder(run->biases->dtype))
-        return qrn_fail(l->err, QRN_ERR_FORMAT, "scales or biases do not fit tensor \"%s\"", t->name);
+        return qrn_fail(l->err, QRN_ERR_FORMAT, "scales or biases do not fit tensor \"%s\"",
+                        t->name);
     run->group = n_cols / (n_groups / n_rows);
     return QRN_OK;
 }
@@ -77,26 +80,26 @@ static enum qrn_status take_mlx(const struct qrn_hf_list *l, int64_t n_rows, int
 enum qrn_status qrn_hf_rows_of(const struct qrn_hf_list *l, const char *name, int64_t n_rows,
                                int64_t n_cols, struct qrn_row_run *out)
 {
-    struct qrn_row_run run = {.tensor = qrn_archive_find(l->files->archive, name), .n_cols = n_cols,
-                              .n = n_rows};
-    if (!run.tensor)
-        return qrn_fail(l->err, QRN_ERR_FORMAT, "tensor \"%s\" is missing", name);
+    struct qrn_row_run run = {
+        .tensor = qrn_archive_find(l->files->archive, name), .n_cols = n_cols, .n = n_rows};
+    if (!run.tensor) return qrn_fail(l->err, QRN_ERR_FORMAT, "tensor \"%s\" is missing", name);
     run.dtype = run.tensor->dtype;
     run.scales = sibling(l, name, ".scales");
     if (run.scales) {
         run.biases = sibling(l, name, ".biases");
         QRN_TRY(take_mlx(l, n_rows, n_cols, &run));
     } else if (run.dtype == QRN_DTYPE_COUNT || !qrn_decoder(run.dtype)) {
-        return qrn_fail(l->err, QRN_ERR_UNSUPPORTED, "tensor \"%s\" is of type %s, which has no decoder",
-                        name, run.tensor->type_name);
+        return qrn_fail(l->err, QRN_ERR_UNSUPPORTED,
+                        "tensor \"%s\" is of type %s, which has no decoder", name,
+                        run.tensor->type_name);
     } else if (n_elements(run.tensor) != n_rows * n_cols) {
         return qrn_fail(l->err, QRN_ERR_FORMAT,
-                        "tensor \"%s\" has %" PRId64 " elements, wants %" PRId64 " x %" PRId64, name,
-                        n_elements(run.tensor), n_rows, n_cols);
+                        "tensor \"%s\" has %" PRId64 " elements, wants %" PRId64 " x %" PRId64,
+                        name, n_elements(run.tensor), n_rows, n_cols);
     }
     if (!qrn_row_bytes(run.dtype, n_cols, &run.row_bytes))
-        return qrn_fail(l->err, QRN_ERR_FORMAT, "tensor \"%s\": rows of %" PRId64 " are no whole blocks",
-                        name, n_cols);
+        return qrn_fail(l->err, QRN_ERR_FORMAT,
+                        "tensor \"%s\": rows of %" PRId64 " are no whole blocks", name, n_cols);
     *out = run;
     return QRN_OK;
 }
@@ -125,7 +128,8 @@ int64_t qrn_hf_old_head(const struct qrn_model_config *c, int64_t i)
 
 static enum qrn_status find_prefix(struct qrn_hf_list *l)
 {
-    static const char *const prefixes[] = {"model.language_model.", "language_model.model.", "model."};
+    static const char *const prefixes[] = {"model.language_model.", "language_model.model.",
+                                           "model."};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         char name[QRN_HF_NAME];
         (void)snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
@@ -184,10 +188,12 @@ enum qrn_status qrn_convert_list_hf(const struct qrn_model_files *files, struct 
 {
     struct qrn_hf_list l = {.files = files, .list = list, .err = err};
     if (files->config.quant == QRN_QUANT_FP8)
-        return qrn_fail(err, QRN_ERR_UNSUPPORTED, "weights of FP8 with scales by tiles cannot be read");
+        return qrn_fail(err, QRN_ERR_UNSUPPORTED,
+                        "weights of FP8 with scales by tiles cannot be read");
     QRN_TRY(find_prefix(&l));
     l.is_raw = is_raw(&l);
     QRN_TRY(list_ends(&l));
-    for (l.i_layer = 0; l.i_layer < files->config.n_layers; l.i_layer++) QRN_TRY(qrn_hf_list_layer(&l));
+    for (l.i_layer = 0; l.i_layer < files->config.n_layers; l.i_layer++)
+        QRN_TRY(qrn_hf_list_layer(&l));
     return QRN_OK;
 }

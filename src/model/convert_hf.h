@@ -20,8 +20,8 @@ struct qrn_hf_list {
 void qrn_hf_layer_name(const struct qrn_hf_list *l, const char *suffix, char name[QRN_HF_NAME]);
 bool qrn_hf_has(const struct qrn_hf_list *l, const char *suffix);
 
-/* The tensor of that name as n_rows rows of n_cols values, with MLX scales where it has them; n_rows
- * and n_cols at least 1.  Errors: QRN_ERR_FORMAT, QRN_ERR_UNSUPPORTED. */
+/* The tensor of that name as n_rows rows of n_cols values, with MLX scales where it has them;
+ * n_rows and n_cols at least 1.  Errors: QRN_ERR_FORMAT, QRN_ERR_UNSUPPORTED. */
 enum qrn_status qrn_hf_rows_of(const struct qrn_hf_list *l, const char *name, int64_t n_rows,
                                int64_t n_cols, struct qrn_row_run *out);
 /* The same by its name in the layer. */

@@ -145,20 +145,21 @@ static enum qrn_status apply(const struct qrn_hf_list *l, const struct rule *rul
 /* Where the rows of a key head (q, k) or a value head (v, z, b, a) are. */
 struct head_rows {
     struct qrn_row_run whole;
-    int64_t first, n;    /* of the first head of a key head's group, or of key head 0 */
-    int64_t group;       /* from one key head to the next */
-    int64_t step;        /* from one value head of a group to the next */
+    int64_t first, n; /* of the first head of a key head's group, or of key head 0 */
+    int64_t group;    /* from one key head to the next */
+    int64_t step;     /* from one value head of a group to the next */
 };
 
 struct projections {
     struct head_rows q, k, v, z, b, a;
 };
 
-/* Both tensors of each kind may be one, grouped by key head: d_k of q, d_k of k, r d_v of v, r d_v of
- * z; r of b, r of a (r value heads for each key head). */
+/* Both tensors of each kind may be one, grouped by key head: d_k of q, d_k of k, r d_v of v, r d_v
+ * of z; r of b, r of a (r value heads for each key head). */
 static enum qrn_status find_projections(const struct qrn_hf_list *l, struct projections *p)
 {
-    static const char qkvz[] = "linear_attn.in_proj_qkvz.weight", ba[] = "linear_attn.in_proj_ba.weight";
+    static const char qkvz[] = "linear_attn.in_proj_qkvz.weight",
+                      ba[] = "linear_attn.in_proj_ba.weight";
     const struct qrn_model_config *c = &l->files->config;
     const int64_t n = c->n_k_heads, r = c->n_v_heads / n, d_k = c->d_k, d_v = c->d_v;
     struct qrn_row_run one, other;
@@ -170,8 +171,10 @@ static enum qrn_status find_projections(const struct qrn_hf_list *l, struct proj
         p->v = (struct head_rows){one, 2 * d_k, d_v, group, d_v};
         p->z = (struct head_rows){one, 2 * d_k + r * d_v, d_v, group, d_v};
     } else {
-        QRN_TRY(qrn_hf_rows(l, "linear_attn.in_proj_qkv.weight", dim_of(c, N_CONV), c->d_model, &one));
-        QRN_TRY(qrn_hf_rows(l, "linear_attn.in_proj_z.weight", dim_of(c, N_VALUE), c->d_model, &other));
+        QRN_TRY(
+            qrn_hf_rows(l, "linear_attn.in_proj_qkv.weight", dim_of(c, N_CONV), c->d_model, &one));
+        QRN_TRY(
+            qrn_hf_rows(l, "linear_attn.in_proj_z.weight", dim_of(c, N_VALUE), c->d_model, &other));
         p->q = (struct head_rows){one, 0, d_k, d_k, 0};
         p->k = (struct head_rows){one, n * d_k, d_k, d_k, 0};
         p->v = (struct head_rows){one, 2 * n * d_k, d_v, r * d_v, d_v};
@@ -191,14 +194,16 @@ static enum qrn_status find_projections(const struct qrn_hf_list *l, struct proj
 }
 
 /* The rows of value head h, or of key head h / r for q and k (r value heads for each key head). */
-static enum qrn_status add_head(const struct qrn_hf_list *l, const struct head_rows *rows, int64_t h)
+static enum qrn_status add_head(const struct qrn_hf_list *l, const struct head_rows *rows,
+                                int64_t h)
 {
     const int64_t r = l->files->config.n_v_heads / l->files->config.n_k_heads;
     return qrn_convert_add_rows(l->list, &rows->whole,
-                                rows->first + h / r * rows->group + h % r * rows->step, rows->n, l->err);
+                                rows->first + h / r * rows->group + h % r * rows->step, rows->n,
+                                l->err);
 }
 
-/* Begins a matrix and adds the value heads in the order of GGUF, behind q and k if they are given. */
+/* Begins a matrix; adds the value heads in the order of GGUF, behind q and k if they are given. */
 static enum qrn_status add_projection(const struct qrn_hf_list *l, const char *gguf, int64_t n_rows,
                                       const struct head_rows *q, const struct head_rows *k,
                                       const struct head_rows *values)
@@ -261,7 +266,8 @@ static enum qrn_status list_separate(const struct qrn_hf_list *l, int which)
     for (int64_t e = 0; e < shape[0]; e++) {
         char suffix[64];
         struct qrn_row_run run;
-        (void)snprintf(suffix, sizeof suffix, "mlp.experts.%" PRId64 ".%s.weight", e, expert_hf[which]);
+        (void)snprintf(suffix, sizeof suffix, "mlp.experts.%" PRId64 ".%s.weight", e,
+                       expert_hf[which]);
         QRN_TRY(qrn_hf_rows(l, suffix, shape[1], shape[2], &run));
         QRN_TRY(qrn_convert_add_rows(l->list, &run, 0, shape[1], l->err));
     }

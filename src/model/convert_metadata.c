@@ -62,8 +62,10 @@ static enum qrn_status write_yarn(const struct keys *k, struct qrn_error *err)
     const struct qrn_model_config *c = k->config;
     if (c->rope_scaling == QRN_ROPE_SCALING_NONE) return QRN_OK;
     if (!c->yarn.truncate)
-        return qrn_fail(err, QRN_ERR_UNSUPPORTED, "YaRN without \"truncate\" cannot be said in GGUF");
-    qrn_gguf_write_string(k->w, full_key(k, "rope.scaling.type").text, (struct qrn_span){"yarn", 4});
+        return qrn_fail(err, QRN_ERR_UNSUPPORTED,
+                        "YaRN without \"truncate\" cannot be said in GGUF");
+    qrn_gguf_write_string(k->w, full_key(k, "rope.scaling.type").text,
+                          (struct qrn_span){"yarn", 4});
     write_f32(k, "rope.scaling.factor", c->yarn.factor);
     write_u32(k, "rope.scaling.original_context_length", c->yarn.original_context);
     write_f32(k, "rope.scaling.yarn_beta_fast", c->yarn.beta_fast);
@@ -148,7 +150,8 @@ static struct qrn_span last_part(const char *path)
 
 static void write_general(const struct keys *k, const struct qrn_model_options *o)
 {
-    qrn_gguf_write_string(k->w, "general.architecture", (struct qrn_span){k->prefix, strlen(k->prefix)});
+    qrn_gguf_write_string(k->w, "general.architecture",
+                          (struct qrn_span){k->prefix, strlen(k->prefix)});
     qrn_gguf_write_string(k->w, "general.type", (struct qrn_span){"model", 5});
     const struct qrn_span name = o->path && !o->source ? last_part(o->path) : (struct qrn_span){0};
     if (name.n_bytes && !is(name, ".") && !is(name, ".."))
@@ -167,6 +170,7 @@ static enum qrn_status make_values(const struct qrn_model_files *files,
     write_general(&k, o);
     QRN_TRY(write_config(&k, err));
     if (files->tokenizer) return qrn_convert_text(files->tokenizer, &files->config, o, w, err);
+    QRN_TRY(qrn_convert_no_text(o, err));
     qrn_gguf_write_string(w, "tokenizer.ggml.model", (struct qrn_span){"none", 4});
     write_u32(&k, "vocab_size", files->config.vocab_size);
     return QRN_OK;

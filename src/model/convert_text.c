@@ -33,7 +33,8 @@ static void tables_free(struct tables *t)
     qrn_free(t->allocator, t->merge_pool, t->n_merge_pool);
 }
 
-static enum qrn_status need(const struct tables *t, size_t n_bytes, void *out, struct qrn_error *err)
+static enum qrn_status need(const struct tables *t, size_t n_bytes, void *out,
+                            struct qrn_error *err)
 {
     void *memory = qrn_alloc(t->allocator, n_bytes);
     if (!memory) return qrn_fail_memory(err, n_bytes, "the vocabulary");
@@ -65,7 +66,8 @@ static bool looks_like_control(struct qrn_span s)
            memcmp(s.bytes + s.n_bytes - 2, "|>", 2) == 0;
 }
 
-static enum qrn_status make_tokens(const struct qrn_vocab *v, struct tables *t, struct qrn_error *err)
+static enum qrn_status make_tokens(const struct qrn_vocab *v, struct tables *t,
+                                   struct qrn_error *err)
 {
     QRN_TRY(need(t, t->n_tokens * sizeof *t->tokens, &t->tokens, err));
     QRN_TRY(need(t, t->n_tokens * sizeof *t->types, &t->types, err));
@@ -113,7 +115,8 @@ static struct qrn_span right_of(const struct tables *t, size_t i)
     return t->tokens[t->ordered[i].pair & UINT32_MAX];
 }
 
-static enum qrn_status make_merges(const struct qrn_merges *m, struct tables *t, struct qrn_error *err)
+static enum qrn_status make_merges(const struct qrn_merges *m, struct tables *t,
+                                   struct qrn_error *err)
 {
     size_t n_merges = 0, n_pool = 0, n = 0;
     for (size_t i = 0; i < m->n_slots; i++) n_merges += m->slots[i].rank != QRN_NO_MERGE;
@@ -146,8 +149,8 @@ static void write_id(struct qrn_gguf_writer *w, const char *key, int64_t id, int
 static void write_tables(const struct qrn_tokenizer *k, const struct qrn_model_config *c,
                          const struct tables *t, struct qrn_gguf_writer *w)
 {
-    const struct qrn_span pre = k->split.has_marks ? (struct qrn_span){"qwen35", 6}
-                                                   : (struct qrn_span){"qwen2", 5};
+    const struct qrn_span pre =
+        k->split.has_marks ? (struct qrn_span){"qwen35", 6} : (struct qrn_span){"qwen2", 5};
     const int64_t bos = k->bos >= 0 ? k->bos : c->bos;
     const int64_t eos = k->eos >= 0 ? k->eos : c->n_eos ? c->eos[0] : -1;
     qrn_gguf_write_string(w, "tokenizer.ggml.model", (struct qrn_span){"gpt2", 4});
@@ -161,7 +164,8 @@ static void write_tables(const struct qrn_tokenizer *k, const struct qrn_model_c
     if (bos >= 0) qrn_gguf_write_bool(w, "tokenizer.ggml.add_bos_token", false);
 }
 
-static enum qrn_status write_tokenizer(const struct qrn_tokenizer *k, const struct qrn_model_config *c,
+static enum qrn_status write_tokenizer(const struct qrn_tokenizer *k,
+                                       const struct qrn_model_config *c,
                                        const struct qrn_allocator *allocator,
                                        struct qrn_gguf_writer *w, struct qrn_error *err)
 {
@@ -237,8 +241,8 @@ static enum qrn_status write_template(const struct qrn_model_options *o, struct 
         return QRN_OK;
     }
     struct qrn_json json;
-    const enum qrn_status s = qrn_json_parse(file.bytes, file.n_bytes, qrn_json_budget(file.n_bytes),
-                                             &o->host, &json, err);
+    const enum qrn_status s = qrn_json_parse(file.bytes, file.n_bytes,
+                                             qrn_json_budget(file.n_bytes), &o->host, &json, err);
     if (s == QRN_OK) write_template_of(json.values, w);
     qrn_json_free(&json);
     qrn_file_close(&file);
@@ -247,9 +251,25 @@ static enum qrn_status write_template(const struct qrn_model_options *o, struct 
 
 enum qrn_status qrn_convert_text(const struct qrn_tokenizer *tokenizer,
                                  const struct qrn_model_config *config,
-                                 const struct qrn_model_options *options,
-                                 struct qrn_gguf_writer *w, struct qrn_error *err)
+                                 const struct qrn_model_options *options, struct qrn_gguf_writer *w,
+                                 struct qrn_error *err)
 {
     QRN_TRY(write_tokenizer(tokenizer, config, &options->host.allocator, w, err));
     return write_template(options, w, err);
+}
+
+enum qrn_status qrn_convert_no_text(const struct qrn_model_options *options, struct qrn_error *err)
+{
+    struct qrn_file file;
+    struct qrn_tokenizer *tokenizer = NULL;
+    QRN_TRY(open_optional(options, "tokenizer.json", &file, err));
+    if (!file.bytes) return QRN_OK;
+    const struct qrn_span json = {(const char *)file.bytes, file.n_bytes};
+    const enum qrn_status s =
+        qrn_tokenizer_create_json(json, (struct qrn_span){0}, &options->host, &tokenizer, err);
+    qrn_tokenizer_free(tokenizer);
+    qrn_file_close(&file);
+    if (s == QRN_OK)
+        return qrn_fail(err, QRN_ERR_UNSUPPORTED, "tokenizer_config.json cannot be used");
+    return qrn_error_prefix(err, s, "tokenizer.json");
 }

@@ -18,9 +18,9 @@ enum {
 
 struct wave {
     const struct qrn_convert_tensor *tensor;
-    int64_t first, n;   /* rows */
-    int64_t unit;       /* rows taken at a time */
-    size_t row_bytes;   /* of the output */
+    int64_t first, n; /* rows */
+    int64_t unit;     /* rows taken at a time */
+    size_t row_bytes; /* of the output */
     uint8_t *bytes;
 };
 
@@ -50,24 +50,28 @@ static void decode_row(const struct qrn_row_run *run, int64_t row, float *scratc
     const struct qrn_archive_tensor *const both[] = {run->scales, run->biases};
     for (int i = 0; i < 2; i++) {
         const size_t bytes = n_groups * (size_t)qrn_dtype_info(both[i]->dtype)->block_bytes;
-        qrn_decoder(both[i]->dtype)(both[i]->data + (size_t)row * bytes, scratch + (size_t)i * n_scratch,
-                                    n_groups);
+        qrn_decoder(both[i]->dtype)(both[i]->data + (size_t)row * bytes,
+                                    scratch + (size_t)i * n_scratch, n_groups);
     }
-    qrn_decode_mlx(run->dtype, data, scratch, scratch + n_scratch, run->group, out, (size_t)run->n_cols);
+    qrn_decode_mlx(run->dtype, data, scratch, scratch + n_scratch, run->group, out,
+                   (size_t)run->n_cols);
 }
 
-/* Value heads of columns from grouped to tiled order: head kh * r + v goes to place v * n_k + kh. */
-static void tile_columns(const struct qrn_convert *list, int64_t columns, const float *in, float *out)
+/* Value heads of columns from grouped to tiled order: head kh * r + v goes to v * n_k + kh. */
+static void tile_columns(const struct qrn_convert *list, int64_t columns, const float *in,
+                         float *out)
 {
     const int64_t n = list->n_k_heads, r = list->n_v_heads / n;
     for (int64_t h = 0; h < list->n_v_heads; h++)
-        memcpy(out + (h % r * n + h / r) * columns, in + h * columns, (size_t)columns * sizeof *out);
+        memcpy(out + (h % r * n + h / r) * columns, in + h * columns,
+               (size_t)columns * sizeof *out);
 }
 
 static void change_row(enum qrn_convert_change change, float *x, int64_t n)
 {
     switch (change) {
-    case QRN_AS_IS: break;
+    case QRN_AS_IS:
+        break;
     case QRN_PLUS_ONE:
         for (int64_t i = 0; i < n; i++) x[i] = 1.0f + x[i];
         break;
@@ -191,8 +195,11 @@ static enum qrn_status run_waves(struct job *job, qrn_progress_fn progress, void
         const struct qrn_convert_tensor *t = &list->tensors[i];
         for (int64_t first = 0; first < t->n_rows; first += job->wave.n) {
             const int64_t most = wave_rows(job, t), left = t->n_rows - first;
-            job->wave = (struct wave){.tensor = t, .first = first, .n = most < left ? most : left,
-                                      .unit = unit_of(t), .row_bytes = row_bytes(t),
+            job->wave = (struct wave){.tensor = t,
+                                      .first = first,
+                                      .n = most < left ? most : left,
+                                      .unit = unit_of(t),
+                                      .row_bytes = row_bytes(t),
                                       .bytes = job->buffers[turn ^= 1]};
             atomic_store(&job->next, 0);
             job->pool.run(job->pool.user, job->pool.n_threads, work, job);
@@ -213,8 +220,8 @@ enum qrn_status qrn_convert_write(const struct qrn_convert *list, qrn_progress_f
 {
     struct job job = {.list = list, .writer = w};
     for (size_t i = 0; i < list->n_tensors; i++)
-        qrn_gguf_write_tensor(w, list->tensors[i].name, list->tensors[i].dtype, list->tensors[i].n_dims,
-                              list->tensors[i].shape);
+        qrn_gguf_write_tensor(w, list->tensors[i].name, list->tensors[i].dtype,
+                              list->tensors[i].n_dims, list->tensors[i].shape);
     enum qrn_status s = qrn_threads_create(qrn_n_cores(), &list->allocator, &job.pool, err);
     if (s == QRN_ERR_DEVICE) s = qrn_threads_create(1, &list->allocator, &job.pool, err);
     if (s != QRN_OK) return s;

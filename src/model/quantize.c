@@ -29,7 +29,8 @@ struct outputs {
     const char *path;
 };
 
-static enum qrn_status refuse_input(const struct outputs *out, const char *input, struct qrn_error *err)
+static enum qrn_status refuse_input(const struct outputs *out, const char *input,
+                                    struct qrn_error *err)
 {
     struct stat st;
     if (stat(input, &st) != 0) return QRN_OK;
@@ -47,8 +48,8 @@ static enum qrn_status refuse_set(const struct outputs *out, const char *path, s
     const size_t n = strlen(path), n_suffix = strlen("-00001-of-00003.gguf");
     char name[MAX_PATH];
     for (size_t i = 0; i < n_files && n >= n_suffix; i++) {
-        if (snprintf(name, sizeof name, "%.*s-%05zu-of-%05zu.gguf", (int)(n - n_suffix), path, i + 1,
-                     n_files) < MAX_PATH)
+        if (snprintf(name, sizeof name, "%.*s-%05zu-of-%05zu.gguf", (int)(n - n_suffix), path,
+                     i + 1, n_files) < MAX_PATH)
             QRN_TRY(refuse_input(out, name, err));
     }
     return QRN_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * qrn_quantize against llama.cpp: every tensor of every type of the fairy model by its hash, and the
- * files that llama-quantize wrote; config and tokenizer of the file as those of the directory. */
+ * qrn_quantize against llama.cpp: every tensor of every type of the fairy model by its hash, and
+ * the files that llama-quantize wrote; config and tokenizer as those of the directory. */
 #include "support/model_test.h"
 
 #include <jansson.h>
@@ -26,12 +26,12 @@ static void quantise(const char *path, const char *type, bool pure, struct qrn_g
     struct qrn_error err;
     char out[1024];
     (void)snprintf(out, sizeof out, "%s", temp_path("out.gguf"));
-    const struct qrn_quantize_options o = {.path = path, .out_path = out, .type = type, .pure = pure};
+    const struct qrn_quantize_options o = {
+        .path = path, .out_path = out, .type = type, .pure = pure};
     if (qrn_quantize(&o, &err) != QRN_OK) fail_msg("%s as %s: %s", path, type, err.text);
     if (qrn_gguf_open(out, NULL, NULL, gguf, &err) != QRN_OK) fail_msg("%s: %s", type, err.text);
     assert_int_equal(remove(out), 0);
 }
-
 
 /* --- hashes --- */
 
@@ -48,7 +48,8 @@ static void check_hashes(const char *what, json_t *want, const struct qrn_gguf *
         if (!t) fail_msg("%s: %s is missing", what, name);
         const char *dtype = json_string_value(json_array_get(pair, 0));
         if (strcasecmp(qrn_dtype_info(t->dtype)->name, dtype) != 0)
-            fail_msg("%s: %s is %s, should be %s", what, name, qrn_dtype_info(t->dtype)->name, dtype);
+            fail_msg("%s: %s is %s, should be %s", what, name, qrn_dtype_info(t->dtype)->name,
+                     dtype);
         sha256_hex(t->data, t->n_bytes, hex);
         if (strncmp(hex, json_string_value(json_array_get(pair, 1)), 32) != 0 &&
             strcmp(name, "blk.6.ssm_a") != 0)
@@ -149,8 +150,8 @@ static bool same_value(const struct qrn_gguf_value *a, const struct qrn_gguf_val
     return same;
 }
 
-/* The same keys and values but for names: of the converter's, general.size_label is not written, and
- * full_attention_interval of a model of two layers is what the layers show, not the default. */
+/* The same keys and values but for names: of the converter's, general.size_label is not written,
+ * and full_attention_interval of a model of two layers is what the layers show, not the default. */
 static void check_values(const char *what, const struct qrn_gguf *got, const struct qrn_gguf *want)
 {
     size_t n_left_out = 0;
@@ -173,7 +174,8 @@ static void check_tensors(const char *what, const struct qrn_gguf *got, const st
 {
     assert_int_equal(got->archive.n_tensors, want->archive.n_tensors);
     for (size_t i = 0; i < want->archive.n_tensors; i++) {
-        const struct qrn_archive_tensor *a = &got->archive.tensors[i], *b = &want->archive.tensors[i];
+        const struct qrn_archive_tensor *a = &got->archive.tensors[i],
+                                        *b = &want->archive.tensors[i];
         assert_string_equal(a->name, b->name);
         bool same = a->dtype == b->dtype && a->n_dims == b->n_dims && a->n_bytes == b->n_bytes;
         for (int k = 0; k < a->n_dims && same; k++) same = a->shape[k] == b->shape[k];
@@ -203,7 +205,8 @@ static void test_official_files(void **state)
         (void)snprintf(from, sizeof from, "models/%s", cases[i].from);
         (void)snprintf(file, sizeof file, "models/%s", cases[i].file);
         quantise(shared_path(from), cases[i].type, false, &got);
-        if (qrn_gguf_open(shared_path(file), NULL, NULL, &want, &err) != QRN_OK) fail_msg("%s", err.text);
+        if (qrn_gguf_open(shared_path(file), NULL, NULL, &want, &err) != QRN_OK)
+            fail_msg("%s", err.text);
         check_values(cases[i].file, &got, &want);
         check_tensors(cases[i].file, &got, &want, cases[i].but);
         qrn_gguf_close(&got);
@@ -243,8 +246,9 @@ static void check_config(const struct qrn_model_config *a, const struct qrn_mode
 
 static void check_tokenizer(const struct qrn_tokenizer *a, const struct qrn_tokenizer *b)
 {
-    static const char text[] = "Once upon a time,  there lived \xc3\xa9t\xc3\xa9 \xe4\xbd\xa0 12345 "
-                               "<|im_start|>user\n\nhe said: 'No!'\x80";
+    static const char text[] =
+        "Once upon a time,  there lived \xc3\xa9t\xc3\xa9 \xe4\xbd\xa0 12345 "
+        "<|im_start|>user\n\nhe said: 'No!'\x80";
     struct qrn_error err;
     struct qrn_token_list x = {0}, y = {0};
     assert_int_equal(qrn_tokenizer_vocab_size(a), qrn_tokenizer_vocab_size(b));
@@ -300,7 +304,8 @@ static void test_metadata(void **state)
 static void test_mlx_logits(void **state)
 {
     (void)state;
-    static const int32_t ids[] = {490, 270, 198, 51, 417, 373, 259, 2901, 289, 377, 3494, 556, 1707};
+    static const int32_t ids[] = {490,  270, 198, 51,   417, 373, 259,
+                                  2901, 289, 377, 3494, 556, 1707};
     enum { N = sizeof ids / sizeof *ids };
     if (!shared_path("models/fairy-mlx-4bit")) skip();
     struct qrn_error err;
@@ -329,7 +334,7 @@ static void test_mlx_logits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hashes),   cmocka_unit_test(test_plain_types),
+        cmocka_unit_test(test_hashes),         cmocka_unit_test(test_plain_types),
         cmocka_unit_test(test_official_files), cmocka_unit_test(test_metadata),
         cmocka_unit_test(test_mlx_logits),
     };
