@@ -95,14 +95,18 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
         _mm512_mask_storeu_ps(t->out[r0 + r] + i_group * IMAGE_ROWS, mask, acc[r]);
 }
 
+/* The usual types have tiles of 8, 4, 2 rows and 1; the others, to keep the object small, of 4 and 1. */
 INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
 {
+    const bool usual = f.bits == 4 || f.bits == 6 || f.bits == 8;
     for (int g = 0; g < t->n_groups; g++) {
         const char *w = t->w + (size_t)g * t->group_bytes;
         int r = 0;
-        for (; r + 8 <= t->n_rows; r += 8) product_rows(f, t, w, g, r, 8);
+        if (usual)
+            for (; r + 8 <= t->n_rows; r += 8) product_rows(f, t, w, g, r, 8);
         for (; r + 4 <= t->n_rows; r += 4) product_rows(f, t, w, g, r, 4);
-        for (; r + 2 <= t->n_rows; r += 2) product_rows(f, t, w, g, r, 2);
+        if (usual)
+            for (; r + 2 <= t->n_rows; r += 2) product_rows(f, t, w, g, r, 2);
         for (; r < t->n_rows; r++) product_rows(f, t, w, g, r, 1);
     }
 }
