@@ -7,8 +7,6 @@
 #include "backends/cpu/matmul_codes_avx512.h"
 #include "backends/cpu/matmul_drive.h"
 
-enum { AHEAD_BYTES = 4096 };
-
 /* vpdpbusd wants weights unsigned. */
 INLINE int bias_of(const struct matmul_form f)
 {
@@ -65,6 +63,7 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
     const int64_t blocks = f.blocks ? f.blocks : t->mlx_blocks, n = t->n - i_group * IMAGE_ROWS;
     const __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u);
     const __m512i table = levels_512(f, bias_of(f));
+    const bool cold = t->cold && r0 == 0;
     const struct matmul_act *x[MAX_TILE_ROWS];
     __m512 acc[MAX_TILE_ROWS];
     for (int r = 0; r < n_rows; r++) {
@@ -79,7 +78,7 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
         for (int64_t i = 0; i < blocks; i++, w += image_block_bytes(&f)) {
             __m512i v[8];
             struct block_scales s = head;
-            if (n_rows <= 2) /* memory is what it waits for, and the processor looks less far */
+            if (cold)
                 for (size_t at = 0; at < image_block_bytes(&f); at += 64)
                     _mm_prefetch(w + AHEAD_BYTES + at, _MM_HINT_T0);
             s.sub = load_scales_512(f, w);
