@@ -14,7 +14,8 @@ MANDIR ?= $(PREFIX)/share/man
 DESTDIR ?=
 PKG_CONFIG ?= pkg-config
 CFLAGS ?= -O2 -g
-OPT.backends ?= -O3
+# Sanitized kernels compile four times as fast so, and need not be fast themselves.
+OPT.backends ?= $(if $(SANITIZE),-O1 -fno-var-tracking,-O3)
 
 TARGET := $(shell $(CC) -dumpmachine)
 DEPS := jansson libutf8proc

@@ -46,6 +46,9 @@ static inline void act_sums(struct matmul_act *a, int32_t sum0, int32_t sum1, st
     }
 }
 
+/* How far ahead cold weights are asked for; the processor alone looks less far. */
+enum { AHEAD_BYTES = 4096 };
+
 /* out[r][0 .. n - 1] of some rows and groups over k columns: continued from what out holds, or new. */
 struct matmul_tile {
     const char *w;        /* image of the first group, at the first column */
@@ -55,6 +58,7 @@ struct matmul_tile {
     int64_t k;            /* columns */
     int64_t mlx_blocks;   /* blocks of 32 under one head, MLX codes only */
     bool begin;           /* not continued */
+    bool cold;            /* w comes from memory: the first rows that meet it */
     int n_rows;           /* 1 .. the unit's tile_rows */
     const void *x[MAX_TILE_ROWS]; /* floats, or struct matmul_act, at the first column */
     float *out[MAX_TILE_ROWS];
@@ -146,7 +150,7 @@ static inline void drive_rows(const struct drive *d, int64_t i, int64_t g, int64
 {
     const struct matmul_job *j = d->j;
     const int64_t n_rows = matmul_n_rows(j, i);
-    for (int64_t r = 0; r < n_rows; r += d->u->tile_rows) {
+    for (int64_t r = 0; r < n_rows; r += d->u->tile_rows, t->cold = false) {
         t->n_rows = (int)(n_rows - r < d->u->tile_rows ? n_rows - r : d->u->tile_rows);
         for (int n = 0; n < t->n_rows; n++) {
             const struct matmul_row row = matmul_row_at(j, i, r + n);
@@ -176,6 +180,7 @@ static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int 
         struct matmul_tile t = {.n_groups = n, .k = k, .mlx_blocks = d->mlx_group / 32, .begin = k0 == 0};
         t.n = j->n - g * IMAGE_ROWS < n * IMAGE_ROWS ? j->n - g * IMAGE_ROWS : n * IMAGE_ROWS;
         if (direct) {
+            t.cold = true;
             t.w = image + image_group_bytes(type, k0, d->mlx_group);
             t.group_bytes = whole;
         } else {

@@ -38,7 +38,11 @@ INLINE void product_rows(const enum qrn_dtype type, const struct matmul_tile *t,
     }
     for (int64_t k = 0; k < t->k; k++) {
         __m256 v[2 * TILE_GROUPS];
-        for (int c = 0; c < 2 * n_groups; c++) v[c] = load_weights(type, w[c / 2] + k * step, c % 2);
+        for (int c = 0; c < 2 * n_groups; c++) {
+            v[c] = load_weights(type, w[c / 2] + k * step, c % 2);
+            if (t->cold && c % 2 == 0)
+                _mm_prefetch(w[c / 2] + k * step + AHEAD_BYTES, _MM_HINT_T0);
+        }
         for (int r = 0; r < n_rows; r++) {
             const __m256 xr = _mm256_set1_ps(x[r][k]);
             for (int c = 0; c < 2 * n_groups; c++) acc[r][c] = _mm256_fmadd_ps(v[c], xr, acc[r][c]);

@@ -89,6 +89,7 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
 {
     const int64_t blocks = f.blocks ? f.blocks : t->mlx_blocks, n = t->n - first;
     const __m256i mask = first_lanes(n > 0 ? n : 0), table = levels_256(f, bias_of(f));
+    const bool cold = t->cold && r0 == 0 && half == 0;
     const struct matmul_act *x[MAX_TILE_ROWS];
     __m256 acc[MAX_TILE_ROWS];
     for (int r = 0; r < n_rows; r++) {
@@ -102,6 +103,9 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
         for (int64_t i = 0; i < blocks; i++, w += image_block_bytes(&f)) {
             __m256i v[8];
             struct block_scales s = head;
+            if (cold)
+                for (size_t at = 0; at < image_block_bytes(&f); at += 64)
+                    _mm_prefetch(w + AHEAD_BYTES + at, _MM_HINT_T0);
             s.sub = load_scales_256(f, w, half);
             if (f.sub == SUB_SCALE || f.sub == SUB_SCALE_MIN) s.d = _mm256_mul_ps(s.d, s.sub.s[0]);
             if (f.sub == SUB_SCALE_MIN) s.m = _mm256_mul_ps(s.m, s.sub.t[0]);

@@ -4,7 +4,7 @@
 #include "backends/cpu/matmul_codes_avx512.h"
 #include "backends/cpu/matmul_drive.h"
 
-enum { TILE_ROWS = 6, TILE_GROUPS = 4, AHEAD_BYTES = 4096 };
+enum { TILE_ROWS = 6, TILE_GROUPS = 4 };
 
 /* 16 weights of one k. */
 INLINE __m512 load_weights(const enum qrn_dtype type, const char *p)
@@ -39,7 +39,7 @@ INLINE void product_rows(const enum qrn_dtype type, const struct matmul_tile *t,
         __m512 v[TILE_GROUPS];
         for (int c = 0; c < n_groups; c++) {
             v[c] = load_weights(type, w[c] + k * step);
-            if (n_rows == 1) _mm_prefetch(w[c] + k * step + AHEAD_BYTES, _MM_HINT_T0);
+            if (t->cold) _mm_prefetch(w[c] + k * step + AHEAD_BYTES, _MM_HINT_T0);
         }
         for (int r = 0; r < n_rows; r++) {
             const __m512 xr = _mm512_set1_ps(x[r][k]);

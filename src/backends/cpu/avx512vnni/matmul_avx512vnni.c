@@ -7,8 +7,6 @@
 #include "backends/cpu/matmul_codes_avx512.h"
 #include "backends/cpu/matmul_drive.h"
 
-enum { AHEAD_BYTES = 4096 };
-
 /* vpdpbusd wants weights unsigned. */
 INLINE int bias_of(const struct matmul_form f)
 {
@@ -65,6 +63,7 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
     const int64_t blocks = f.blocks ? f.blocks : t->mlx_blocks, n = t->n - i_group * IMAGE_ROWS;
     const __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u);
     const __m512i table = levels_512(f, bias_of(f));
+    const bool cold = t->cold && r0 == 0;
     const struct matmul_act *x[MAX_TILE_ROWS];
     __m512 acc[MAX_TILE_ROWS];
     for (int r = 0; r < n_rows; r++) {
@@ -79,7 +78,7 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
         for (int64_t i = 0; i < blocks; i++, w += image_block_bytes(&f)) {
             __m512i v[8];
             struct block_scales s = head;
-            if (n_rows <= 2) /* memory is what it waits for, and the processor looks less far */
+            if (cold)
                 for (size_t at = 0; at < image_block_bytes(&f); at += 64)
                     _mm_prefetch(w + AHEAD_BYTES + at, _MM_HINT_T0);
             s.sub = load_scales_512(f, w);
@@ -95,14 +94,18 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
         _mm512_mask_storeu_ps(t->out[r0 + r] + i_group * IMAGE_ROWS, mask, acc[r]);
 }
 
+/* The usual types have tiles of 8, 4, 2 rows and 1; the others, to keep the object small, of 4 and 1. */
 INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
 {
+    const bool usual = f.bits == 4 || f.bits == 6 || f.bits == 8;
     for (int g = 0; g < t->n_groups; g++) {
         const char *w = t->w + (size_t)g * t->group_bytes;
         int r = 0;
-        for (; r + 8 <= t->n_rows; r += 8) product_rows(f, t, w, g, r, 8);
+        if (usual)
+            for (; r + 8 <= t->n_rows; r += 8) product_rows(f, t, w, g, r, 8);
         for (; r + 4 <= t->n_rows; r += 4) product_rows(f, t, w, g, r, 4);
-        for (; r + 2 <= t->n_rows; r += 2) product_rows(f, t, w, g, r, 2);
+        if (usual)
+            for (; r + 2 <= t->n_rows; r += 2) product_rows(f, t, w, g, r, 2);
         for (; r < t->n_rows; r++) product_rows(f, t, w, g, r, 1);
     }
 }
