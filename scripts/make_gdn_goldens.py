@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The small entries of the gated delta net in ops.safetensors (written with PyTorch and Hugging Face
-transformers in float32), as the file that tests carry:  make_gdn_goldens.py OPS.safetensors OUT.safetensors"""
+"""The small entries of the gated delta net in ops.safetensors (written with PyTorch and Hugging
+Face transformers in float32), as the file that tests carry.
+usage: make_gdn_goldens.py OPS.safetensors OUT.safetensors"""
 import json
 import struct
 import sys

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Ops: the gated delta net: convolution, gates, recurrence, chunks.
- * Included by ops.h, which says what holds for all ops.  docs/ops/gated_delta_net.md derives the forms.
+ * Included by ops.h, which says what holds for all ops.  docs/ops/gated_delta_net.md derives the
+ * forms.
  *
  * Ragged batches: sequence s owns the tokens seq_begin[s] .. seq_begin[s + 1] - 1 of tensors whose
  * first dimension is n_tokens.  seq_begin is I32 [n_seqs + 1], in memory that the host can read:
- * ascending, first 0, last n_tokens; sequences of no tokens are allowed.  It is looked at before each
- * run: QRN_ERR_ARGUMENT. */
+ * ascending, first 0, last n_tokens; sequences of no tokens are allowed.  It is looked at before
+ * each run: QRN_ERR_ARGUMENT. */
 #ifndef QUERN_OPS_GDN_H
 #define QUERN_OPS_GDN_H
 
@@ -112,9 +113,9 @@ struct qrn_gated_delta_net_args {
 QRN_OP_FUNCTIONS(gated_delta_net);
 
 /**
- * The gated delta rule as the model runs it: g is a log decay; the state S0 is that of the last chunk
- * edge and only read; tokens since then are kept as open rows.  With G_t the sum of g from the edge
- * to t, in float64:
+ * The gated delta rule as the model runs it: g is a log decay; the state S0 is that of the last
+ * chunk edge and only read; tokens since then are kept as open rows.  With G_t the sum of g from
+ * the edge to t, in float64:
  *
  *     u_t = beta_t * (v_t - exp(G_t) S0 k_t - sum over s < t of exp(G_t - G_s) (k_s . k_t) u_s)
  *     o_t = scale * (exp(G_t) S0 q_t + sum over s <= t of exp(G_t - G_s) (k_s . q_t) u_s)
@@ -122,15 +123,15 @@ QRN_OP_FUNCTIONS(gated_delta_net);
  *
  * All sums ascend; out and states have the same bits however the tokens of a sequence are cut into
  * calls, whatever else is in the call.  Sequence s continues at position[s]; the open rows of its
- * chunk must then be there up to position[s] % 64.  The state of chunk c (position / 64) is read from
- * state[s][0]; on the edge into chunk c + 1 the new one goes to state[s][1 + ((c + 1) & 1)], where
- * the next chunk of the same call reads it.  Open rows of chunk c lie at rows[s][c & 1] and stay
- * there, so that a sequence can be rolled back: into the same chunk by calling with an earlier
+ * chunk must then be there up to position[s] % 64.  The state of chunk c (position / 64) is read
+ * from state[s][0]; on the edge into chunk c + 1 the new one goes to state[s][1 + ((c + 1) & 1)],
+ * where the next chunk of the same call reads it.  Open rows of chunk c lie at rows[s][c & 1] and
+ * stay there, so that a sequence can be rolled back: into the same chunk by calling with an earlier
  * position, over an edge by giving the old state as well.  Rows not yet reached are never read.
  *
- * Addresses, with the offset added, are 8-byte aligned, those of one sequence shared with no other of
- * the call; they are trusted.  The three states of one may be the same memory or apart, so may the
- * two rows.  Addresses that a call does not come to may be 0.  Sizes: qrn_gdn_state_bytes,
+ * Addresses, with the offset added, are 8-byte aligned, those of one sequence shared with no other
+ * of the call; they are trusted.  The three states of one may be the same memory or apart, so may
+ * the two rows.  Addresses that a call does not come to may be 0.  Sizes: qrn_gdn_state_bytes,
  * qrn_gdn_rows_bytes; a state of zeros is that of position 0.
  */
 struct qrn_gdn_open_chunk_args {
@@ -149,7 +150,8 @@ struct qrn_gdn_open_chunk_args {
 };
 QRN_OP_FUNCTIONS(gdn_open_chunk);
 
-/** Bytes of one S0: float [n_v_heads][d_k][d_v]; a multiple of 64.  0: a size below 1, or too large. */
+/** Bytes of one S0: float [n_v_heads][d_k][d_v]; a multiple of 64.  0: a size below 1, or too
+ * large. */
 QRN_API size_t qrn_gdn_state_bytes(int64_t n_v_heads, int64_t d_k, int64_t d_v);
 
 /** Bytes of the open rows of one chunk: G double [n_v_heads][64], k float [n_k_heads][d_k][64],
@@ -162,9 +164,9 @@ QRN_API size_t qrn_gdn_rows_bytes(int64_t n_k_heads, int64_t n_v_heads, int64_t 
  *     gdn_cumsum -> gdn_kkt -> gdn_solve -> gdn_recompute_wu -> gdn_chunk_state -> gdn_chunk_out
  *
  * Chunks have QRN_GDN_CHUNK tokens, begin anew with each sequence, and may end with fewer.  i and j
- * below count inside one chunk.  g is a log decay.  q, k, v, w, u, h, v_new and out of a call are all
- * f32 or all bf16; sums are float32.  G is f32 or f64: in f32 a strong decay early in a chunk costs
- * the differences behind it their last digits.  exp is taken of differences <= 0 only.
+ * below count inside one chunk.  g is a log decay.  q, k, v, w, u, h, v_new and out of a call are
+ * all f32 or all bf16; sums are float32.  G is f32 or f64: in f32 a strong decay early in a chunk
+ * costs the differences behind it their last digits.  exp is taken of differences <= 0 only.
  * Source: Yang, Wang, Zhang, Shen, Kim, arXiv:2406.06484; Gated DeltaNet, arXiv:2412.06464.
  */
 
@@ -215,7 +217,8 @@ QRN_OP_FUNCTIONS(gdn_recompute_wu);
 
 /** From chunk to chunk: h = S as the chunk begins; v_new_i = u_i - S w_i;
  *  S = exp(G_last) S + sum over i of exp(G_last - G_i) v_new_i k_i^T.
- *  n_chunks is qrn_gdn_n_chunks(...) or more (QRN_ERR_SHAPE before a run); the rest of h is left. */
+ *  n_chunks is qrn_gdn_n_chunks(...) or more (QRN_ERR_SHAPE before a run); the rest of h is
+ *  left. */
 struct qrn_gdn_chunk_state_args {
     struct qrn_tensor k;         /* [n_tokens, n_k_heads, d_k] */
     struct qrn_tensor w;         /* [n_tokens, n_v_heads, d_k] */

@@ -40,7 +40,8 @@ struct gdn_chunk {
     int64_t begin, n;
 };
 
-static inline struct gdn_chunk gdn_chunk_at(const struct qrn_tensor *seq_begin, int64_t n_tokens, int64_t i)
+static inline struct gdn_chunk gdn_chunk_at(const struct qrn_tensor *seq_begin, int64_t n_tokens,
+                                            int64_t i)
 {
     for (int64_t s = 0;; s++) {
         const int64_t begin = gdn_seq_begin(seq_begin, n_tokens, s);
@@ -48,14 +49,16 @@ static inline struct gdn_chunk gdn_chunk_at(const struct qrn_tensor *seq_begin, 
         const int64_t n_chunks = (n + QRN_GDN_CHUNK - 1) / QRN_GDN_CHUNK;
         if (i < n_chunks) {
             const int64_t left = n - i * QRN_GDN_CHUNK;
-            return (struct gdn_chunk){begin + i * QRN_GDN_CHUNK, left < QRN_GDN_CHUNK ? left : QRN_GDN_CHUNK};
+            return (struct gdn_chunk){begin + i * QRN_GDN_CHUNK,
+                                      left < QRN_GDN_CHUNK ? left : QRN_GDN_CHUNK};
         }
         i -= n_chunks;
     }
 }
 
 /* Chunks of the sequences before s; of all when s is n_seqs. */
-static inline int64_t gdn_chunks_before(const struct qrn_tensor *seq_begin, int64_t n_tokens, int64_t s)
+static inline int64_t gdn_chunks_before(const struct qrn_tensor *seq_begin, int64_t n_tokens,
+                                        int64_t s)
 {
     const int32_t *begin = qrn_tensor_present(seq_begin) ? seq_begin->data : NULL;
     return qrn_gdn_n_chunks(begin, s, n_tokens * (s > 0));

@@ -10,12 +10,14 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     QRN_TRY(gdn_check_tokens(op, &a->q, &a->k, &a->v, &a->g, &a->beta, &a->out, &z, err));
     QRN_TRY(gdn_check_heads(op, a->head_map, z.n_k_heads, z.n_v_heads, err));
     if (a->gate_sign != QRN_GATE_LOG_DECAY && a->gate_sign != QRN_GATE_POSITIVE)
-        return qrn_fail(err, QRN_ERR_ARGUMENT,
-                        "%s: gate_sign is %d, wants QRN_GATE_LOG_DECAY (%d) or QRN_GATE_POSITIVE (%d)", op,
-                        (int)a->gate_sign, QRN_GATE_LOG_DECAY, QRN_GATE_POSITIVE);
+        return qrn_fail(
+            err, QRN_ERR_ARGUMENT,
+            "%s: gate_sign is %d, wants QRN_GATE_LOG_DECAY (%d) or QRN_GATE_POSITIVE (%d)", op,
+            (int)a->gate_sign, QRN_GATE_LOG_DECAY, QRN_GATE_POSITIVE);
     QRN_TRY(gdn_check_ragged(op, &a->seq_begin, &z.n_seqs, err));
     QRN_TRY(gdn_check_f32(op, "state_in", &a->state_in, err));
-    QRN_TRY(qrn_check_shape(op, "state_in", &a->state_in, err, 4, z.n_seqs, z.n_v_heads, z.d_v, z.d_k));
+    QRN_TRY(
+        qrn_check_shape(op, "state_in", &a->state_in, err, 4, z.n_seqs, z.n_v_heads, z.d_v, z.d_k));
     QRN_TRY(gdn_check_f32(op, "state_out", &a->state_out, err));
     QRN_TRY(qrn_check_same_shape(op, "state_out", &a->state_out, "state_in", &a->state_in, err));
     return gdn_check_scale(op, a->scale, err);
@@ -28,15 +30,16 @@ static enum qrn_status check_data(const void *args, struct qrn_error *err)
 }
 
 /* One token, row j of one head's state, which lives in state_out. */
-static void step(const struct qrn_gated_delta_net_args *a, int64_t s, int64_t t, int64_t h, int64_t kh,
-                 int64_t j)
+static void step(const struct qrn_gated_delta_net_args *a, int64_t s, int64_t t, int64_t h,
+                 int64_t kh, int64_t j)
 {
     const int64_t d_k = a->q.shape[2];
     const double g = qrn_ref_get(&a->g, t, h, 0, 0), beta = qrn_ref_get(&a->beta, t, h, 0, 0);
     const double decay = exp(a->gate_sign == QRN_GATE_POSITIVE ? -g : g);
     double predicted = 0.0, o = 0.0;
     for (int64_t i = 0; i < d_k; i++)
-        predicted += decay * qrn_ref_get(&a->state_out, s, h, j, i) * qrn_ref_get(&a->k, t, kh, i, 0);
+        predicted +=
+            decay * qrn_ref_get(&a->state_out, s, h, j, i) * qrn_ref_get(&a->k, t, kh, i, 0);
     const double d = beta * (qrn_ref_get(&a->v, t, h, j, 0) - predicted);
     for (int64_t i = 0; i < d_k; i++) {
         const double k = qrn_ref_get(&a->k, t, kh, i, 0);

@@ -10,11 +10,14 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     QRN_TRY(gdn_check_stage(op, "k", &a->k, "u", &a->u, &z, err));
     QRN_TRY(gdn_check_heads(op, a->head_map, z.n_k_heads, z.n_v_heads, err));
     QRN_TRY(gdn_check_stage_gates(op, NULL, &a->G, &z, err));
-    QRN_TRY(gdn_check_stage_tensor(op, "w", &a->w, a->k.dtype, z.n_tokens, z.n_v_heads, z.d_k, err));
-    QRN_TRY(gdn_check_stage_tensor(op, "v_new", &a->v_new, a->k.dtype, z.n_tokens, z.n_v_heads, z.d_v, err));
+    QRN_TRY(
+        gdn_check_stage_tensor(op, "w", &a->w, a->k.dtype, z.n_tokens, z.n_v_heads, z.d_k, err));
+    QRN_TRY(gdn_check_stage_tensor(op, "v_new", &a->v_new, a->k.dtype, z.n_tokens, z.n_v_heads,
+                                   z.d_v, err));
     QRN_TRY(gdn_check_ragged(op, &a->seq_begin, &z.n_seqs, err));
     QRN_TRY(gdn_check_f32(op, "state_in", &a->state_in, err));
-    QRN_TRY(qrn_check_shape(op, "state_in", &a->state_in, err, 4, z.n_seqs, z.n_v_heads, z.d_v, z.d_k));
+    QRN_TRY(
+        qrn_check_shape(op, "state_in", &a->state_in, err, 4, z.n_seqs, z.n_v_heads, z.d_v, z.d_k));
     QRN_TRY(gdn_check_f32(op, "state_out", &a->state_out, err));
     QRN_TRY(qrn_check_same_shape(op, "state_out", &a->state_out, "state_in", &a->state_in, err));
     QRN_TRY(qrn_check_dtype(op, "h", &a->h, err, 1, a->k.dtype));
@@ -28,17 +31,19 @@ static enum qrn_status check_data(const void *args, struct qrn_error *err)
 }
 
 /* Row j of one head's state, which lives in state_out, through one chunk. */
-static void reference_row(const struct qrn_gdn_chunk_state_args *a, int64_t i_chunk, int64_t s, int64_t h,
-                          int64_t j)
+static void reference_row(const struct qrn_gdn_chunk_state_args *a, int64_t i_chunk, int64_t s,
+                          int64_t h, int64_t j)
 {
-    const int64_t d_k = a->k.shape[2], kh = gdn_key_head(a->head_map, h, a->k.shape[1], a->u.shape[1]);
+    const int64_t d_k = a->k.shape[2],
+                  kh = gdn_key_head(a->head_map, h, a->k.shape[1], a->u.shape[1]);
     const struct gdn_chunk c = gdn_chunk_at(&a->seq_begin, a->k.shape[0], i_chunk);
     const int64_t last = c.begin + c.n - 1;
     double v_new[QRN_GDN_CHUNK];
     for (int64_t t = 0; t < c.n; t++) {
         v_new[t] = qrn_ref_get(&a->u, c.begin + t, h, j, 0);
         for (int64_t i = 0; i < d_k; i++)
-            v_new[t] -= qrn_ref_get(&a->state_out, s, h, j, i) * qrn_ref_get(&a->w, c.begin + t, h, i, 0);
+            v_new[t] -=
+                qrn_ref_get(&a->state_out, s, h, j, i) * qrn_ref_get(&a->w, c.begin + t, h, i, 0);
         qrn_ref_set(&a->v_new, c.begin + t, h, j, 0, v_new[t]);
     }
     for (int64_t i = 0; i < d_k; i++) {

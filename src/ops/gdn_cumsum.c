@@ -32,7 +32,8 @@ static enum qrn_status check_data(const void *args, struct qrn_error *err)
 static void reference(const void *args)
 {
     const struct qrn_gdn_cumsum_args *a = args;
-    const int64_t n_chunks = gdn_chunks_before(&a->seq_begin, a->g.shape[0], gdn_n_seqs(&a->seq_begin));
+    const int64_t n_chunks =
+        gdn_chunks_before(&a->seq_begin, a->g.shape[0], gdn_n_seqs(&a->seq_begin));
     for (int64_t i = 0; i < n_chunks; i++) {
         const struct gdn_chunk c = gdn_chunk_at(&a->seq_begin, a->g.shape[0], i);
         for (int64_t h = 0; h < a->g.shape[1]; h++) {

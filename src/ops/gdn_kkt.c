@@ -12,7 +12,8 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     z.n_v_heads = a->beta.shape[1];
     QRN_TRY(gdn_check_stage_gates(op, &a->beta, &a->G, &z, err));
     QRN_TRY(gdn_check_heads(op, a->head_map, z.n_k_heads, z.n_v_heads, err));
-    QRN_TRY(gdn_check_stage_tensor(op, "A", &a->A, QRN_F32, z.n_tokens, z.n_v_heads, QRN_GDN_CHUNK, err));
+    QRN_TRY(gdn_check_stage_tensor(op, "A", &a->A, QRN_F32, z.n_tokens, z.n_v_heads, QRN_GDN_CHUNK,
+                                   err));
     return gdn_check_ragged(op, &a->seq_begin, &z.n_seqs, err);
 }
 
@@ -29,7 +30,8 @@ static void reference(const void *args)
     const int64_t n_chunks = gdn_chunks_before(&a->seq_begin, T, gdn_n_seqs(&a->seq_begin));
     for (int64_t n = 0; n < n_chunks * n_v_heads; n++) {
         const struct gdn_chunk c = gdn_chunk_at(&a->seq_begin, T, n / n_v_heads);
-        const int64_t h = n % n_v_heads, kh = gdn_key_head(a->head_map, h, a->k.shape[1], n_v_heads);
+        const int64_t h = n % n_v_heads,
+                      kh = gdn_key_head(a->head_map, h, a->k.shape[1], n_v_heads);
         for (int64_t i = 0; i < c.n; i++)
             for (int64_t j = 0; j < QRN_GDN_CHUNK; j++) {
                 double x = 0.0;
@@ -47,7 +49,8 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
     const struct qrn_gdn_kkt_args *a = args;
     const double T = (double)a->k.shape[0], H = (double)a->beta.shape[1], C = QRN_GDN_CHUNK;
     *n_flops = T * H * (C / 2) * (2 * (double)a->k.shape[2] + 2);
-    *n_bytes = T * H * C * 4 + (double)qrn_tensor_n_elements(&a->k) * (a->k.dtype == QRN_F32 ? 4 : 2);
+    const double element = a->k.dtype == QRN_F32 ? 4 : 2;
+    *n_bytes = T * H * C * 4 + (double)qrn_tensor_n_elements(&a->k) * element;
 }
 
 static const struct qrn_operand operands[] = {

@@ -62,8 +62,8 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     return gdn_check_scale(op, a->scale, err);
 }
 
-static enum qrn_status check_address(const char *name, const struct qrn_tensor *t, int64_t s, int64_t i,
-                                     struct qrn_error *err)
+static enum qrn_status check_address(const char *name, const struct qrn_tensor *t, int64_t s,
+                                     int64_t i, struct qrn_error *err)
 {
     const uint64_t address = gdn_address(t, s, i);
     if (address && address % 8 == 0) return QRN_OK;
@@ -114,10 +114,12 @@ static void state_at(double *S, const struct qrn_gdn_open_chunk_args *a, int64_t
         }
 }
 
-static void step(double *S, const struct qrn_gdn_open_chunk_args *a, int64_t t, int64_t h, int64_t kh)
+static void step(double *S, const struct qrn_gdn_open_chunk_args *a, int64_t t, int64_t h,
+                 int64_t kh)
 {
     const int64_t d_k = a->q.shape[2], d_v = a->v.shape[2];
-    const double decay = exp(qrn_ref_get(&a->g, t, h, 0, 0)), beta = qrn_ref_get(&a->beta, t, h, 0, 0);
+    const double decay = exp(qrn_ref_get(&a->g, t, h, 0, 0)),
+                 beta = qrn_ref_get(&a->beta, t, h, 0, 0);
     for (int64_t j = 0; j < d_v; j++) {
         double predicted = 0.0, o = 0.0;
         for (int64_t i = 0; i < d_k; i++) {
@@ -141,7 +143,8 @@ static void reference(const void *args)
     const int32_t *begin = a->seq_begin.data;
     double *S = malloc((size_t)a->q.shape[2] * (size_t)a->v.shape[2] * sizeof *S);
     if (!S) { /* no result is no agreement */
-        for (int64_t i = 0; i < qrn_tensor_n_elements(&a->out); i++) qrn_ref_set_flat(&a->out, i, NAN);
+        for (int64_t i = 0; i < qrn_tensor_n_elements(&a->out); i++)
+            qrn_ref_set_flat(&a->out, i, NAN);
         return;
     }
     for (int64_t s = 0; s < a->position.shape[0]; s++)
@@ -161,8 +164,8 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
     const double n_seqs = (double)a->position.shape[0], open = CHUNK / 2;
     *n_flops = T * (Hv * (6 * dk * dv + 4 * open * dv) + Hk * 4 * open * dk);
     const double chunks = T / CHUNK > n_seqs ? T / CHUNK : n_seqs;
-    *n_bytes = 4 * (T * (2 * Hk * dk + 2 * Hv * dv) + chunks * (Hv * dk * dv + open * (Hk * dk + Hv * dv)) +
-                    T / CHUNK * Hv * dk * dv);
+    const double state = Hv * dk * dv, rows = open * (Hk * dk + Hv * dv);
+    *n_bytes = 4 * (T * (2 * Hk * dk + 2 * Hv * dv) + chunks * (state + rows) + T / CHUNK * state);
 }
 
 static const struct qrn_operand operands[] = {

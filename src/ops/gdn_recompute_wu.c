@@ -12,8 +12,10 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     QRN_TRY(gdn_check_stage_gates(op, &a->beta, &a->G, &z, err));
     QRN_TRY(gdn_check_stage_tensor(op, "inverse", &a->inverse, QRN_F32, z.n_tokens, z.n_v_heads,
                                    QRN_GDN_CHUNK, err));
-    QRN_TRY(gdn_check_stage_tensor(op, "w", &a->w, a->k.dtype, z.n_tokens, z.n_v_heads, z.d_k, err));
-    QRN_TRY(gdn_check_stage_tensor(op, "u", &a->u, a->k.dtype, z.n_tokens, z.n_v_heads, z.d_v, err));
+    QRN_TRY(
+        gdn_check_stage_tensor(op, "w", &a->w, a->k.dtype, z.n_tokens, z.n_v_heads, z.d_k, err));
+    QRN_TRY(
+        gdn_check_stage_tensor(op, "u", &a->u, a->k.dtype, z.n_tokens, z.n_v_heads, z.d_v, err));
     return gdn_check_ragged(op, &a->seq_begin, &z.n_seqs, err);
 }
 
@@ -24,14 +26,16 @@ static enum qrn_status check_data(const void *args, struct qrn_error *err)
 }
 
 /* Row i of w and of u. */
-static void reference_row(const struct qrn_gdn_recompute_wu_args *a, struct gdn_chunk c, int64_t i, int64_t h)
+static void reference_row(const struct qrn_gdn_recompute_wu_args *a, struct gdn_chunk c, int64_t i,
+                          int64_t h)
 {
     const int64_t kh = gdn_key_head(a->head_map, h, a->k.shape[1], a->v.shape[1]);
     for (int64_t d = 0; d < a->k.shape[2]; d++) {
         double w = 0.0;
         for (int64_t j = 0; j <= i; j++)
             w += qrn_ref_get(&a->inverse, c.begin + i, h, j, 0) *
-                 qrn_ref_get(&a->beta, c.begin + j, h, 0, 0) * exp(qrn_ref_get(&a->G, c.begin + j, h, 0, 0)) *
+                 qrn_ref_get(&a->beta, c.begin + j, h, 0, 0) *
+                 exp(qrn_ref_get(&a->G, c.begin + j, h, 0, 0)) *
                  qrn_ref_get(&a->k, c.begin + j, kh, d, 0);
         qrn_ref_set(&a->w, c.begin + i, h, d, 0, w);
     }
@@ -39,7 +43,8 @@ static void reference_row(const struct qrn_gdn_recompute_wu_args *a, struct gdn_
         double u = 0.0;
         for (int64_t j = 0; j <= i; j++)
             u += qrn_ref_get(&a->inverse, c.begin + i, h, j, 0) *
-                 qrn_ref_get(&a->beta, c.begin + j, h, 0, 0) * qrn_ref_get(&a->v, c.begin + j, h, d, 0);
+                 qrn_ref_get(&a->beta, c.begin + j, h, 0, 0) *
+                 qrn_ref_get(&a->v, c.begin + j, h, d, 0);
         qrn_ref_set(&a->u, c.begin + i, h, d, 0, u);
     }
 }
@@ -59,7 +64,8 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
 {
     const struct qrn_gdn_recompute_wu_args *a = args;
     const double T = (double)a->k.shape[0], H = (double)a->v.shape[1], C = QRN_GDN_CHUNK;
-    const double d = (double)(a->k.shape[2] + a->v.shape[2]), element = a->k.dtype == QRN_F32 ? 4 : 2;
+    const double d = (double)(a->k.shape[2] + a->v.shape[2]),
+                 element = a->k.dtype == QRN_F32 ? 4 : 2;
     *n_flops = T * H * C * d;
     *n_bytes = T * H * (4 * C + 2 * element * d);
 }

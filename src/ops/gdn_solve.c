@@ -7,7 +7,8 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     const struct qrn_gdn_solve_args *a = args;
     const char *op = "gdn_solve";
     int64_t n_seqs;
-    QRN_TRY(qrn_check_shape(op, "A", &a->A, err, 3, (int64_t)-1, (int64_t)-1, (int64_t)QRN_GDN_CHUNK));
+    QRN_TRY(
+        qrn_check_shape(op, "A", &a->A, err, 3, (int64_t)-1, (int64_t)-1, (int64_t)QRN_GDN_CHUNK));
     QRN_TRY(gdn_check_f32(op, "A", &a->A, err));
     QRN_TRY(gdn_check_f32(op, "inverse", &a->inverse, err));
     QRN_TRY(qrn_check_same_shape(op, "inverse", &a->inverse, "A", &a->A, err));

@@ -21,7 +21,8 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     QRN_TRY(qrn_check_shape(op, "weight", &a->weight, err, 2, C, (int64_t)-1));
     const int64_t K = a->weight.shape[1];
     if (K < 2)
-        return qrn_fail(err, QRN_ERR_SHAPE, "%s: weight.shape[1] is %" PRId64 ", wants 2 or more", op, K);
+        return qrn_fail(err, QRN_ERR_SHAPE, "%s: weight.shape[1] is %" PRId64 ", wants 2 or more",
+                        op, K);
     QRN_TRY(qrn_check_shape(op, "state_in", &a->state_in, err, 3, n_seqs, C, K - 1));
     QRN_TRY(qrn_check_same_shape(op, "state_out", &a->state_out, "state_in", &a->state_in, err));
     QRN_TRY(qrn_check_same_shape(op, "out", &a->out, "x", &a->x, err));
@@ -40,8 +41,8 @@ static enum qrn_status check_data(const void *args, struct qrn_error *err)
 
 /* One sequence: x and out [n_tokens, C], the states [C, K - 1]. */
 static void reference_sequence(const struct qrn_tensor *x, const struct qrn_tensor *weight,
-                               const struct qrn_tensor *state_in, const struct qrn_tensor *state_out,
-                               const struct qrn_tensor *out)
+                               const struct qrn_tensor *state_in,
+                               const struct qrn_tensor *state_out, const struct qrn_tensor *out)
 {
     const int64_t T = x->shape[0], C = x->shape[1], K = weight->shape[1];
     for (int64_t c = 0; c < C; c++)

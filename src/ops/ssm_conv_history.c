@@ -15,7 +15,8 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     QRN_TRY(qrn_check_shape(op, "weight", &a->weight, err, 2, a->x.shape[1], (int64_t)-1));
     const int64_t K = a->weight.shape[1];
     if (K < 2)
-        return qrn_fail(err, QRN_ERR_SHAPE, "%s: weight.shape[1] is %" PRId64 ", wants 2 or more", op, K);
+        return qrn_fail(err, QRN_ERR_SHAPE, "%s: weight.shape[1] is %" PRId64 ", wants 2 or more",
+                        op, K);
     QRN_TRY(qrn_check_same_shape(op, "out", &a->out, "x", &a->x, err));
     QRN_TRY(gdn_check_ragged(op, &a->seq_begin, &n_seqs, err));
     QRN_TRY(qrn_check_dtype(op, "position", &a->position, err, 1, QRN_I32));
@@ -23,11 +24,12 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     QRN_TRY(qrn_check_dtype(op, "history", &a->history, err, 1, QRN_ADDRESS));
     QRN_TRY(qrn_check_shape(op, "history", &a->history, err, 1, n_seqs));
     if (a->n_history < K - 1)
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: n_history is %" PRId64 ", wants %" PRId64 " or more", op,
-                        a->n_history, K - 1);
+        return qrn_fail(err, QRN_ERR_ARGUMENT,
+                        "%s: n_history is %" PRId64 ", wants %" PRId64 " or more", op, a->n_history,
+                        K - 1);
     if (a->history_offset % sizeof(float))
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: history_offset is %zu, wants a multiple of 4", op,
-                        a->history_offset);
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: history_offset is %zu, wants a multiple of 4",
+                        op, a->history_offset);
     return QRN_OK;
 }
 
@@ -42,8 +44,9 @@ static enum qrn_status check_data(const void *args, struct qrn_error *err)
         const uint64_t address = gdn_address(&a->history, s, 0);
         if (begin[s + 1] > begin[s] && (address == 0 || address % sizeof(float)))
             return qrn_fail(err, QRN_ERR_ARGUMENT,
-                            "%s: history[%" PRId64 "] is %#" PRIx64 ", wants a multiple of 4, not 0", op, s,
-                            address);
+                            "%s: history[%" PRId64 "] is %#" PRIx64
+                            ", wants a multiple of 4, not 0",
+                            op, s, address);
     }
     return QRN_OK;
 }

@@ -19,7 +19,8 @@ static const struct {
     {7, 1, 2, 20, 23, 3, QRN_GATE_LOG_DECAY, QRN_HEADS_BLOCK, 1.0, "no vector width divides it"},
     {5, 2, 2, 256, 200, 2, QRN_GATE_POSITIVE, QRN_HEADS_BLOCK, 1.0, "both above 128"},
     {33, 1, 3, 77, 2, 5, QRN_GATE_POSITIVE, QRN_HEADS_TILED, 30.0, "states die and come back"},
-    {0, 1, 2, 16, 16, 2, QRN_GATE_LOG_DECAY, QRN_HEADS_BLOCK, 1.0, "no tokens: the state is copied"},
+    {0, 1, 2, 16, 16, 2, QRN_GATE_LOG_DECAY, QRN_HEADS_BLOCK, 1.0,
+     "no tokens: the state is copied"},
 };
 
 struct call {
@@ -29,7 +30,8 @@ struct call {
 
 static void make(struct call *c, struct mem *m, struct rng *r, size_t i)
 {
-    const int64_t T = cases[i].T, H = cases[i].n_v_heads, n_seqs = cases[i].n_seqs ? cases[i].n_seqs : 1;
+    const int64_t T = cases[i].T, H = cases[i].n_v_heads,
+                  n_seqs = cases[i].n_seqs ? cases[i].n_seqs : 1;
     const int64_t keys[] = {T, cases[i].n_k_heads, cases[i].d_k}, values[] = {T, H, cases[i].d_v};
     const int64_t state[] = {n_seqs, H, cases[i].d_v, cases[i].d_k};
     const double norm = 1.0 / sqrt((double)cases[i].d_k);
@@ -60,11 +62,13 @@ static void test_reference(void **state)
         struct call c;
         make(&c, &m, &r, i);
         for (size_t j = 0; j < d.n; j++)
-            op_test_against_reference(d.dev[j], QRN_OP_gated_delta_net, &c.args, 5e-6, cases[i].why);
+            op_test_against_reference(d.dev[j], QRN_OP_gated_delta_net, &c.args, 5e-6,
+                                      cases[i].why);
         op_test_same_bits(QRN_OP_gated_delta_net, &c.args, cases[i].why);
         c.args.state_out = c.args.state_in;
         for (size_t j = 0; j < d.n; j++)
-            op_test_against_reference(d.dev[j], QRN_OP_gated_delta_net, &c.args, 5e-6, "state in place");
+            op_test_against_reference(d.dev[j], QRN_OP_gated_delta_net, &c.args, 5e-6,
+                                      "state in place");
         mem_free_all(&m);
     }
     devices_close(&d);
@@ -89,7 +93,8 @@ static void test_cut(void **state)
             const struct qrn_gated_delta_net_args one = a;
             for (int64_t s = 0; s < one.state_in.shape[0]; s++)
                 for (int64_t t = c.seq_begin[s]; t < c.seq_begin[s + 1]; t++) {
-                    const struct qrn_tensor *const from[] = {&one.q, &one.k, &one.v, &one.g, &one.beta, &one.out};
+                    const struct qrn_tensor *const from[] = {&one.q, &one.k,    &one.v,
+                                                             &one.g, &one.beta, &one.out};
                     struct qrn_tensor *const to[] = {&a.q, &a.k, &a.v, &a.g, &a.beta, &a.out};
                     for (int n = 0; n < 6; n++) *to[n] = qrn_tensor_slice(*from[n], 0, t, 1);
                     a.state_in = a.state_out = qrn_tensor_slice(one.state_in, 0, s, 1);
@@ -97,7 +102,8 @@ static void test_cut(void **state)
                 }
             if (memcmp(one.out.data, c.args.out.data, one.out.n_bytes) != 0 ||
                 memcmp(one.state_in.data, c.args.state_out.data, one.state_in.n_bytes) != 0)
-                fail_msg("%s, %s: token by token is not the same", qrn_device_bits(d.dev[j]), cases[i].why);
+                fail_msg("%s, %s: token by token is not the same", qrn_device_bits(d.dev[j]),
+                         cases[i].why);
             mem_free_all(&m);
         }
     devices_close(&d);
@@ -131,7 +137,8 @@ static void test_errors(void **state)
     a.q.shape[1] = a.k.shape[1] = 0;
     FAILS(QRN_ERR_SHAPE, "2 value heads, wants a multiple of the 0 key heads");
     a.gate_sign = (enum qrn_gate_sign)0;
-    FAILS(QRN_ERR_ARGUMENT, "gate_sign is 0, wants QRN_GATE_LOG_DECAY (1) or QRN_GATE_POSITIVE (2)");
+    FAILS(QRN_ERR_ARGUMENT,
+          "gate_sign is 0, wants QRN_GATE_LOG_DECAY (1) or QRN_GATE_POSITIVE (2)");
     a.head_map = (enum qrn_head_map)3;
     FAILS(QRN_ERR_ARGUMENT, "head_map is 3, wants QRN_HEADS_BLOCK (1) or QRN_HEADS_TILED (2)");
     a.scale = NAN;

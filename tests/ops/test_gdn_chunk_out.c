@@ -54,7 +54,8 @@ static void test_pipeline(void **state)
             const double f32 = c->G_type == QRN_F64 || c->decay == STAGES_MILD ? 1e-5 : 1e-4;
             const double allowed = c->type == QRN_BF16 ? 6e-2 : f32;
             if (!(e <= allowed && e_state <= allowed))
-                fail_msg("%s: out %.3g, state %.3g of the rms, %.3g allowed", c->why, e, e_state, allowed);
+                fail_msg("%s: out %.3g, state %.3g of the rms, %.3g allowed", c->why, e, e_state,
+                         allowed);
             if (c->n_tokens > 1) assert_true(rms > 0.1 && rms < 10.0);
         }
         mem_free_all(&m);
@@ -71,7 +72,9 @@ static void test_errors(void **state)
     assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
     stages_make(&s, &m, &stages_cases[2], 1);
     struct qrn_gdn_chunk_out_args a = s.chunk_out;
-#define FAILS(status, text) op_test_fails(dev, QRN_OP_gdn_chunk_out, &a, status, text); a = s.chunk_out
+#define FAILS(status, text)                                     \
+    op_test_fails(dev, QRN_OP_gdn_chunk_out, &a, status, text); \
+    a = s.chunk_out
     a.q.n_dims = 0;
     FAILS(QRN_ERR_ARGUMENT, "gdn_chunk_out: q is missing");
     a.k.dtype = QRN_BF16;

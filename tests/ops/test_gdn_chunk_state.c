@@ -41,7 +41,9 @@ static void test_errors(void **state)
     assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
     stages_make(&s, &m, &stages_cases[2], 1);
     struct qrn_gdn_chunk_state_args a = s.state;
-#define FAILS(status, text) op_test_fails(dev, QRN_OP_gdn_chunk_state, &a, status, text); a = s.state
+#define FAILS(status, text)                                       \
+    op_test_fails(dev, QRN_OP_gdn_chunk_state, &a, status, text); \
+    a = s.state
     a.h.n_dims = 0;
     FAILS(QRN_ERR_ARGUMENT, "gdn_chunk_state: h is missing");
     a.w.dtype = QRN_BF16;

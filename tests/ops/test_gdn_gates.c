@@ -8,14 +8,16 @@
  * units in their last place. */
 #define TOLERANCE 5e-6
 
-static struct qrn_gdn_gates_args make(struct mem *m, struct rng *r, int64_t T, int64_t H, double scale)
+static struct qrn_gdn_gates_args make(struct mem *m, struct rng *r, int64_t T, int64_t H,
+                                      double scale)
 {
     const int64_t shape[] = {T, H};
     struct qrn_gdn_gates_args a = {
         .a = mem_filled(m, r, scale, 2, shape), .b = mem_filled(m, r, scale, 2, shape),
         .a_scale = mem_filled(m, r, 1.0, 1, &H), .dt_bias = mem_filled(m, r, 1.0, 1, &H),
         .g = mem_tensor(m, QRN_F32, 2, shape), .beta = mem_tensor(m, QRN_F32, 2, shape)};
-    for (int64_t h = 0; h < H; h++) ((float *)a.a_scale.data)[h] = -expf(((float *)a.a_scale.data)[h]);
+    for (int64_t h = 0; h < H; h++)
+        ((float *)a.a_scale.data)[h] = -expf(((float *)a.a_scale.data)[h]);
     return a;
 }
 
@@ -53,7 +55,8 @@ static void test_reference(void **state)
     a.b = qrn_tensor_slice(ba, 1, 0, 4);
     a.a = qrn_tensor_slice(ba, 1, 4, 4);
     for (size_t j = 0; j < d.n; j++)
-        op_test_against_reference(d.dev[j], QRN_OP_gdn_gates, &a, TOLERANCE, "two halves of one projection");
+        op_test_against_reference(d.dev[j], QRN_OP_gdn_gates, &a, TOLERANCE,
+                                  "two halves of one projection");
     mem_free_all(&m);
     devices_close(&d);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The gated delta net against tensors from PyTorch: every entry, every kernel.  The error of a kernel,
- * measured against float64, is at most four times that of the plain sequential float32 sum. */
+ * The gated delta net against tensors from PyTorch: every entry, every kernel.  The error of a
+ * kernel, measured against float64, is at most four times that of the plain sequential float32
+ * sum. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,17 +47,20 @@ static double error_of(struct qrn_tensor got, struct qrn_tensor want)
 
 /* got and plain against float64; one line, and no more than four times (or half a unit of a float
  * that is the rms: a plain sum of four terms may happen to be exact). */
-static void judge(const char *kernel, const char *op, int i, const char *part, struct qrn_tensor got,
-                  struct qrn_tensor plain, struct qrn_tensor want)
+static void judge(const char *kernel, const char *op, int i, const char *part,
+                  struct qrn_tensor got, struct qrn_tensor plain, struct qrn_tensor want)
 {
     const double e = error_of(got, want), p = error_of(plain, want);
     const double unit = 0x1p-24;
-    print_message("%s.%d %-9s %-32s error %.2e, plain float32 sum %.2e\n", op, i, part, kernel, e, p);
-    if (!(e <= 4.0 * (p > unit ? p : unit))) fail_msg("%s: %.3g is more than 4 x %.3g", kernel, e, p);
+    print_message("%s.%d %-9s %-32s error %.2e, plain float32 sum %.2e\n", op, i, part, kernel, e,
+                  p);
+    if (!(e <= 4.0 * (p > unit ? p : unit)))
+        fail_msg("%s: %.3g is more than 4 x %.3g", kernel, e, p);
 }
 
 /* What the file says is what the reference says: within float32 arithmetic. */
-static void agree(const char *op, int i, const char *part, struct qrn_tensor file, struct qrn_tensor want)
+static void agree(const char *op, int i, const char *part, struct qrn_tensor file,
+                  struct qrn_tensor want)
 {
     const double e = error_of(file, want);
     if (!(e <= 5e-6)) fail_msg("%s.%d.%s: the reference is %.3g from the file", op, i, part, e);
@@ -65,7 +69,8 @@ static void agree(const char *op, int i, const char *part, struct qrn_tensor fil
 static void run(struct entries *e, const struct qrn_kernel *k, const void *args)
 {
     struct qrn_error err;
-    if (qrn_op_check(qrn_op(k->op), args, &err) != QRN_OK || qrn_kernel_run(e->dev, k, args, &err) != QRN_OK)
+    if (qrn_op_check(qrn_op(k->op), args, &err) != QRN_OK ||
+        qrn_kernel_run(e->dev, k, args, &err) != QRN_OK)
         fail_msg("%s: %s", k->name, err.text);
 }
 
@@ -80,24 +85,27 @@ static void plain_conv(const struct qrn_ssm_conv_args *a)
         float sum = 0.0f;
         for (int64_t k = 0; k < K; k++) {
             const int64_t row = t + k - (K - 1);
-            sum += w[c * K + k] * (row < 0 ? state[(s * C + c) * (K - 1) + t + k] : x[(s * T + row) * C + c]);
+            sum += w[c * K + k] *
+                   (row < 0 ? state[(s * C + c) * (K - 1) + t + k] : x[(s * T + row) * C + c]);
         }
         ((float *)a->out.data)[n] = sum / (1.0f + expf(-sum));
     }
 }
 
-static void conv_history(struct entries *e, int i, const struct qrn_ssm_conv_args *a, struct qrn_tensor want,
-                         struct qrn_tensor plain)
+static void conv_history(struct entries *e, int i, const struct qrn_ssm_conv_args *a,
+                         struct qrn_tensor want, struct qrn_tensor plain)
 {
     enum { MAX = 8 };
     const int64_t S = a->x.shape[0], T = a->x.shape[1], C = a->x.shape[2], K = a->weight.shape[1];
     int32_t begin[MAX + 1] = {0}, position[MAX];
     uint64_t history[MAX];
-    struct qrn_ssm_conv_history_args h = {
-        .x = qrn_tensor_2d(QRN_F32, a->x.data, S * T, C), .weight = a->weight,
-        .out = qrn_tensor_2d(QRN_F32, a->out.data, S * T, C), .n_history = K - 1,
-        .seq_begin = qrn_tensor_1d(QRN_I32, begin, S + 1), .position = qrn_tensor_1d(QRN_I32, position, S),
-        .history = qrn_tensor_1d(QRN_ADDRESS, history, S)};
+    struct qrn_ssm_conv_history_args h = {.x = qrn_tensor_2d(QRN_F32, a->x.data, S * T, C),
+                                          .weight = a->weight,
+                                          .out = qrn_tensor_2d(QRN_F32, a->out.data, S * T, C),
+                                          .n_history = K - 1,
+                                          .seq_begin = qrn_tensor_1d(QRN_I32, begin, S + 1),
+                                          .position = qrn_tensor_1d(QRN_I32, position, S),
+                                          .history = qrn_tensor_1d(QRN_ADDRESS, history, S)};
     const struct qrn_kernel *k;
     for (size_t n = 0; (k = qrn_kernel_at(e->dev, QRN_OP_ssm_conv_history, n)) != NULL; n++) {
         for (int64_t s = 0; s < S; s++) {
@@ -152,7 +160,8 @@ static int gates(struct entries *e)
 {
     int i = 0;
     for (struct qrn_tensor x; x = entry(e, "gdn_gates", i, "a"), x.n_dims; i++) {
-        const struct qrn_tensor A_log = entry(e, "gdn_gates", i, "A_log"), scale = like(e, QRN_F32, A_log);
+        const struct qrn_tensor A_log = entry(e, "gdn_gates", i, "A_log"),
+                                scale = like(e, QRN_F32, A_log);
         struct qrn_gdn_gates_args a = {.a = x, .b = entry(e, "gdn_gates", i, "b"), .a_scale = scale,
                                        .dt_bias = entry(e, "gdn_gates", i, "dt_bias"),
                                        .g = like(e, QRN_F32, x), .beta = like(e, QRN_F32, x)};
@@ -200,7 +209,8 @@ static void plain_rule(const struct qrn_gated_delta_net_args *a)
         float *S = (float *)a->state_out.data + (h * dv + j) * dk, m = 0.0f, o = 0.0f;
         const float decay = expf(((const float *)a->g.data)[t * H + h]);
         for (int64_t i = 0; i < dk; i++) m += (S[i] *= decay) * k[i];
-        const float d = ((const float *)a->beta.data)[t * H + h] * (((const float *)a->v.data)[n] - m);
+        const float d =
+            ((const float *)a->beta.data)[t * H + h] * (((const float *)a->v.data)[n] - m);
         for (int64_t i = 0; i < dk; i++) o += (S[i] += d * k[i]) * q[i];
         ((float *)a->out.data)[n] = a->scale * o;
     }
@@ -213,7 +223,8 @@ static struct rule make_rule(struct entries *e, int i, struct qrn_tensor q)
                               .g = entry(e, op, i, "g"), .beta = entry(e, op, i, "beta"),
                               .scale = (float)(1.0 / sqrt((double)q.shape[2])),
                               .gate_sign = QRN_GATE_LOG_DECAY, .head_map = QRN_HEADS_BLOCK}};
-    struct qrn_tensor state = entry(e, op, i, "state_in"), file_state = entry(e, op, i, "state_out");
+    struct qrn_tensor state = entry(e, op, i, "state_in"),
+                      file_state = entry(e, op, i, "state_out");
     for (int d = 3; d > 0; d--) { /* one sequence */
         state.shape[d] = state.shape[d - 1];
         state.stride[d] = state.stride[d - 1];
@@ -238,21 +249,30 @@ static struct rule make_rule(struct entries *e, int i, struct qrn_tensor q)
 static void open_chunk(struct entries *e, int i, const struct rule *r)
 {
     const struct qrn_gated_delta_net_args *p = &r->args;
-    const int64_t T = p->q.shape[0], Hk = p->q.shape[1], H = p->v.shape[1], dk = p->q.shape[2], dv = p->v.shape[2];
+    const int64_t T = p->q.shape[0], Hk = p->q.shape[1], H = p->v.shape[1], dk = p->q.shape[2],
+                  dv = p->v.shape[2];
     float *S = mem_guarded(&e->m, qrn_gdn_state_bytes(H, dk, dv));
     void *rows = mem_guarded(&e->m, qrn_gdn_rows_bytes(Hk, H, dk, dv));
     const uint64_t state[3] = {(uintptr_t)S, (uintptr_t)S, (uintptr_t)S};
     const uint64_t both[2] = {(uintptr_t)rows, (uintptr_t)rows};
     const int32_t begin[] = {0, (int32_t)T}, position = 0;
-    const struct qrn_gdn_open_chunk_args a = {
-        .q = p->q, .k = p->k, .v = p->v, .g = p->g, .beta = p->beta, .out = p->out, .scale = p->scale,
-        .head_map = p->head_map, .seq_begin = qrn_tensor_1d(QRN_I32, begin, 2),
-        .position = qrn_tensor_1d(QRN_I32, &position, 1), .state = qrn_tensor_2d(QRN_ADDRESS, state, 1, 3),
-        .rows = qrn_tensor_2d(QRN_ADDRESS, both, 1, 2)};
+    const struct qrn_gdn_open_chunk_args a = {.q = p->q,
+                                              .k = p->k,
+                                              .v = p->v,
+                                              .g = p->g,
+                                              .beta = p->beta,
+                                              .out = p->out,
+                                              .scale = p->scale,
+                                              .head_map = p->head_map,
+                                              .seq_begin = qrn_tensor_1d(QRN_I32, begin, 2),
+                                              .position = qrn_tensor_1d(QRN_I32, &position, 1),
+                                              .state = qrn_tensor_2d(QRN_ADDRESS, state, 1, 3),
+                                              .rows = qrn_tensor_2d(QRN_ADDRESS, both, 1, 2)};
     const struct qrn_kernel *k;
     for (size_t n = 0; (k = qrn_kernel_at(e->dev, QRN_OP_gdn_open_chunk, n)) != NULL; n++) {
         for (int64_t j = 0; j < H * dk * dv; j++)
-            S[j] = ((const float *)p->state_in.data)[j / dk / dv * dk * dv + j % dv * dk + j / dv % dk];
+            S[j] = ((const float *)
+                        p->state_in.data)[j / dk / dv * dk * dv + j % dv * dk + j / dv % dk];
         memset(rows, 0xff, qrn_gdn_rows_bytes(Hk, H, dk, dv));
         memset(a.out.data, 0xff, a.out.n_bytes);
         run(e, k, &a);
@@ -271,15 +291,29 @@ static void stages(struct entries *e, int i, const struct rule *r)
     const int64_t A[] = {T, H, QRN_GDN_CHUNK}, keys[] = {T, H, dk};
     const int64_t h[] = {qrn_gdn_n_chunks(NULL, 1, T), H, dv, dk};
     const struct qrn_gdn_cumsum_args cumsum = {.g = p->g, .G = like(e, QRN_F64, p->g)};
-    const struct qrn_gdn_kkt_args kkt = {.k = p->k, .beta = p->beta, .G = cumsum.G,
-                                         .A = mem_tensor(&e->m, QRN_F32, 3, A), .head_map = p->head_map};
+    const struct qrn_gdn_kkt_args kkt = {.k = p->k,
+                                         .beta = p->beta,
+                                         .G = cumsum.G,
+                                         .A = mem_tensor(&e->m, QRN_F32, 3, A),
+                                         .head_map = p->head_map};
     const struct qrn_gdn_solve_args solve = {.A = kkt.A, .inverse = kkt.A};
-    const struct qrn_gdn_recompute_wu_args wu = {
-        .k = p->k, .v = p->v, .beta = p->beta, .G = cumsum.G, .inverse = kkt.A,
-        .w = mem_tensor(&e->m, QRN_F32, 3, keys), .u = like(e, QRN_F32, p->v), .head_map = p->head_map};
-    const struct qrn_gdn_chunk_state_args state = {
-        .k = p->k, .w = wu.w, .u = wu.u, .G = cumsum.G, .state_in = p->state_in, .state_out = p->state_out,
-        .h = mem_tensor(&e->m, QRN_F32, 4, h), .v_new = wu.u, .head_map = p->head_map};
+    const struct qrn_gdn_recompute_wu_args wu = {.k = p->k,
+                                                 .v = p->v,
+                                                 .beta = p->beta,
+                                                 .G = cumsum.G,
+                                                 .inverse = kkt.A,
+                                                 .w = mem_tensor(&e->m, QRN_F32, 3, keys),
+                                                 .u = like(e, QRN_F32, p->v),
+                                                 .head_map = p->head_map};
+    const struct qrn_gdn_chunk_state_args state = {.k = p->k,
+                                                   .w = wu.w,
+                                                   .u = wu.u,
+                                                   .G = cumsum.G,
+                                                   .state_in = p->state_in,
+                                                   .state_out = p->state_out,
+                                                   .h = mem_tensor(&e->m, QRN_F32, 4, h),
+                                                   .v_new = wu.u,
+                                                   .head_map = p->head_map};
     const struct qrn_gdn_chunk_out_args out = {.q = p->q, .k = p->k, .v_new = wu.u, .h = state.h,
                                                .G = cumsum.G, .out = p->out, .scale = p->scale,
                                                .head_map = p->head_map};
@@ -291,7 +325,8 @@ static void stages(struct entries *e, int i, const struct rule *r)
     assert_int_equal(qrn_gdn_chunk_state(e->dev, &state, NULL), QRN_OK);
     assert_int_equal(qrn_gdn_chunk_out(e->dev, &out, NULL), QRN_OK);
     judge("chunk stages", "gated_delta_net", i, "out", p->out, r->plain_out, r->out);
-    judge("chunk stages", "gated_delta_net", i, "state_out", p->state_out, r->plain_state, r->state);
+    judge("chunk stages", "gated_delta_net", i, "state_out", p->state_out, r->plain_state,
+          r->state);
 }
 
 static int rules(struct entries *e, int n_max)
@@ -307,7 +342,8 @@ static int rules(struct entries *e, int n_max)
             memset(r.args.state_out.data, 0xff, r.args.state_out.n_bytes);
             run(e, k, &r.args);
             judge(k->name, "gated_delta_net", i, "out", r.args.out, r.plain_out, r.out);
-            judge(k->name, "gated_delta_net", i, "state_out", r.args.state_out, r.plain_state, r.state);
+            judge(k->name, "gated_delta_net", i, "state_out", r.args.state_out, r.plain_state,
+                  r.state);
         }
         open_chunk(e, i, &r);
         stages(e, i, &r);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * gdn_open_chunk: against the plain recurrence in float64, and one sequence, one set of bits: however
- * it is cut into calls, with any threads, alone or in a batch, and after going back. */
+ * gdn_open_chunk: against the plain recurrence in float64, and one sequence, one set of bits:
+ * however it is cut into calls, with any threads, alone or in a batch, and after going back. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +50,10 @@ static struct tokens make_tokens(struct mem *m, struct rng *r, const struct shap
 {
     const int64_t keys[] = {T, z->n_k_heads, z->d_k}, values[] = {T, z->n_v_heads, z->d_v};
     struct tokens w = {.z = z,
-                       .q = mem_filled(m, r, 1.0, 3, keys), .k = mem_filled(m, r, 1.0, 3, keys),
-                       .v = mem_filled(m, r, 1.0, 3, values), .g = mem_tensor(m, QRN_F32, 2, values),
+                       .q = mem_filled(m, r, 1.0, 3, keys),
+                       .k = mem_filled(m, r, 1.0, 3, keys),
+                       .v = mem_filled(m, r, 1.0, 3, values),
+                       .g = mem_tensor(m, QRN_F32, 2, values),
                        .beta = mem_tensor(m, QRN_F32, 2, values)};
     normalise(w.q);
     normalise(w.k);
@@ -165,12 +167,13 @@ static void feed_to(struct qrn_device *dev, const struct qrn_kernel *k, const st
 }
 
 /* Open rows that count: those below position. */
-static void assert_same_rows(const struct shape *z, const struct sequence *a, const struct sequence *b,
-                             const char *what)
+static void assert_same_rows(const struct shape *z, const struct sequence *a,
+                             const struct sequence *b, const char *what)
 {
     const int n = a->position % C, i = a->position / C & 1;
     const double *Ga = a->rows[i], *Gb = b->rows[i];
-    const float *ka = (const float *)(Ga + z->n_v_heads * C), *kb = (const float *)(Gb + z->n_v_heads * C);
+    const float *ka = (const float *)(Ga + z->n_v_heads * C),
+                *kb = (const float *)(Gb + z->n_v_heads * C);
     const float *ua = ka + z->n_k_heads * z->d_k * C, *ub = kb + z->n_k_heads * z->d_k * C;
     bool same = true;
     for (int64_t h = 0; h < z->n_v_heads; h++) {
@@ -262,7 +265,8 @@ static void recurrence(double *S, const struct tokens *w, int64_t T, double scal
                 for (int64_t i = 0; i < z->d_k; i++) m += (Sj[i * z->d_v] *= decay) * (double)k[i];
                 const int64_t at = (t * z->n_v_heads + h) * z->d_v + j;
                 const double u = beta * ((double)((const float *)w->v.data)[at] - m);
-                for (int64_t i = 0; i < z->d_k; i++) o += (Sj[i * z->d_v] += u * (double)k[i]) * (double)q[i];
+                for (int64_t i = 0; i < z->d_k; i++)
+                    o += (Sj[i * z->d_v] += u * (double)k[i]) * (double)q[i];
                 out[at] = scale * o;
             }
         }
@@ -301,14 +305,15 @@ static void test_state(void **state)
         recurrence(S, &w, EDGE, 1.5, want);
         for (size_t j = 0; j < d.n; j++) {
             const struct qrn_kernel *k;
-            for (size_t n = 0; (k = qrn_kernel_at(d.dev[j], QRN_OP_gdn_open_chunk, n)) != NULL; n++) {
+            for (size_t n = 0; (k = qrn_kernel_at(d.dev[j], QRN_OP_gdn_open_chunk, n)) != NULL;
+                 n++) {
                 start(&s, z, i);
                 feed(d.dev[j], k, &w, &s, T, out);
                 const double e_out = error_of(out.data, want, EDGE * z->n_v_heads * z->d_v);
                 const double e_state = error_of(s.state[0], S, n_state);
                 if (!(e_out <= 1e-5 && e_state <= 1e-5))
-                    fail_msg("%s, %s, decay %zu: out %.3g, state %.3g of the rms, 1e-5 allowed", k->name,
-                             z->why, i / N_SHAPES, e_out, e_state);
+                    fail_msg("%s, %s, decay %zu: out %.3g, state %.3g of the rms, 1e-5 allowed",
+                             k->name, z->why, i / N_SHAPES, e_out, e_state);
             }
         }
         free(S);
@@ -333,7 +338,8 @@ static void splits(struct qrn_device *dev, const struct qrn_kernel *k)
 {
     enum { T = 300 };
     static const int64_t sizes[] = {1, 2, 3, 7, 63, 64, 65, 200, 300};
-    const bool alone = qrn_device_n_threads(dev) == 1; /* more threads than cores: slow, so less of it */
+    const bool alone =
+        qrn_device_n_threads(dev) == 1; /* more threads than cores: slow, so less of it */
     for (size_t i = 0; i < (alone ? N_SHAPES : 2); i++) {
         const struct shape *z = &shapes[i];
         struct mem m = {0};
@@ -341,7 +347,8 @@ static void splits(struct qrn_device *dev, const struct qrn_kernel *k)
         const struct tokens w = make_tokens(&m, &r, z, T, STRONG);
         const int64_t shape[] = {T, z->n_v_heads, z->d_v};
         struct sequence one = make_sequence(&m, z, false), other[2];
-        struct qrn_tensor out = mem_tensor(&m, QRN_F32, 3, shape), got = mem_tensor(&m, QRN_F32, 3, shape);
+        struct qrn_tensor out = mem_tensor(&m, QRN_F32, 3, shape),
+                          got = mem_tensor(&m, QRN_F32, 3, shape);
         other[0] = make_sequence(&m, z, true);
         other[1] = make_sequence(&m, z, false);
         start(&one, z, i);
@@ -422,7 +429,8 @@ static void rollback(struct qrn_device *dev, const struct qrn_kernel *k)
 {
     static const struct {
         int32_t keep, tried; /* positions */
-    } cases[] = {{20, 21}, {20, 63}, {63, 64}, {60, 70}, {1, 65}, {64, 100}, {100, 160}, {127, 128}};
+    } cases[] = {{20, 21}, {20, 63},  {63, 64},   {60, 70},
+                 {1, 65},  {64, 100}, {100, 160}, {127, 128}};
     enum { T = 200 };
     const struct shape *z = &shapes[0];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -431,7 +439,8 @@ static void rollback(struct qrn_device *dev, const struct qrn_kernel *k)
         const struct tokens w = make_tokens(&m, &r, z, T, STRONG);
         struct tokens wrong = make_tokens(&m, &r, z, T, STRONG);
         const int64_t shape[] = {T, z->n_v_heads, z->d_v};
-        struct qrn_tensor out = mem_tensor(&m, QRN_F32, 3, shape), got = mem_tensor(&m, QRN_F32, 3, shape),
+        struct qrn_tensor out = mem_tensor(&m, QRN_F32, 3, shape),
+                          got = mem_tensor(&m, QRN_F32, 3, shape),
                           none = mem_tensor(&m, QRN_F32, 3, shape);
         struct sequence straight = make_sequence(&m, z, true), s = make_sequence(&m, z, false);
         start(&straight, z, i);
@@ -439,7 +448,8 @@ static void rollback(struct qrn_device *dev, const struct qrn_kernel *k)
         feed_to(dev, k, &w, &straight, T, 64, out);
         feed_to(dev, k, &w, &s, cases[i].keep, 5, got);
         feed_to(dev, k, &wrong, &s, cases[i].tried, 7, none);
-        s.position = cases[i].keep; /* over an edge: the old state and rows are in the other slots */
+        s.position =
+            cases[i].keep; /* over an edge: the old state and rows are in the other slots */
         feed_to(dev, k, &w, &s, T, 11, got);
         assert_same(z, &straight, &s, out, got, k->name);
         mem_free_all(&m);
@@ -452,7 +462,8 @@ static void test_rollback(void **state)
     each_kernel(2, rollback);
 }
 
-/* The state that is read is not written when the next lies elsewhere, nor rows of a full chunk after. */
+/* The state that is read is not written when the next lies elsewhere, nor rows of a full chunk
+ * after. */
 static void untouched(struct qrn_device *dev, const struct qrn_kernel *k)
 {
     const struct shape *z = &shapes[1];
@@ -460,7 +471,8 @@ static void untouched(struct qrn_device *dev, const struct qrn_kernel *k)
     struct rng r = {9};
     const struct tokens w = make_tokens(&m, &r, z, 100, MILD);
     struct sequence s = make_sequence(&m, z, false);
-    struct qrn_tensor out = mem_tensor(&m, QRN_F32, 3, (const int64_t[]){100, z->n_v_heads, z->d_v});
+    struct qrn_tensor out =
+        mem_tensor(&m, QRN_F32, 3, (const int64_t[]){100, z->n_v_heads, z->d_v});
     void *state = malloc(state_bytes(z)), *rows = malloc(rows_bytes(z));
     start(&s, z, 1);
     memcpy(state, s.state[0], state_bytes(z));
@@ -495,7 +507,8 @@ static void test_strided(void **state)
     struct tokens w = make_tokens(&m, &r, z, T, MILD);
     const struct qrn_tensor wide = mem_filled(&m, &r, 0.1, 2, (const int64_t[]){T, 2 * K + V + 3});
     const struct qrn_tensor gates = mem_filled(&m, &r, 0.0, 2, (const int64_t[]){T, 2 * H + 1});
-    for (int64_t i = 0; i < T * (2 * H + 1); i++) ((float *)gates.data)[i] = (i & 1) ? -0.25f : -0.125f;
+    for (int64_t i = 0; i < T * (2 * H + 1); i++)
+        ((float *)gates.data)[i] = (i & 1) ? -0.25f : -0.125f;
     const struct qrn_tensor out = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){T, V + 8});
     w.q = qrn_tensor_split_last(qrn_tensor_slice(wide, 1, 0, K), z->n_k_heads, z->d_k);
     w.k = qrn_tensor_split_last(qrn_tensor_slice(wide, 1, K, K), z->n_k_heads, z->d_k);
@@ -523,7 +536,8 @@ static void test_sizes(void **state)
     assert_int_equal(qrn_gdn_state_bytes(32, 128, 128), 32 * 128 * 128 * 4);
     assert_int_equal(qrn_gdn_state_bytes(1, 1, 1), 64);
     assert_int_equal(qrn_gdn_rows_bytes(1, 1, 1, 1), 512 + 256 + 256);
-    assert_int_equal(qrn_gdn_rows_bytes(16, 32, 128, 128), 32 * 512 + 16 * 128 * 256 + 32 * 64 * 512);
+    assert_int_equal(qrn_gdn_rows_bytes(16, 32, 128, 128),
+                     32 * 512 + 16 * 128 * 256 + 32 * 64 * 512);
     assert_int_equal(qrn_gdn_state_bytes(0, 128, 128), 0);
     assert_int_equal(qrn_gdn_state_bytes(INT64_MAX, 128, 128), 0);
     assert_int_equal(qrn_gdn_rows_bytes(1, INT64_MAX / 2, 1, 1), 0);

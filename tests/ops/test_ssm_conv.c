@@ -117,11 +117,12 @@ static void test_same_bits_cut(void **state)
         struct rng r = {n};
         const int64_t rows[] = {T, C}, one[] = {1, C, K - 1};
         const int32_t all[] = {0, T}, position = 0;
-        struct qrn_ssm_conv_args a = {
-            .x = mem_filled(&m, &r, 1.0, 2, rows), .out = mem_tensor(&m, QRN_F32, 2, rows),
-            .weight = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){C, K}),
-            .state_in = mem_filled(&m, &r, 0.0, 3, one), .state_out = mem_tensor(&m, QRN_F32, 3, one),
-            .seq_begin = qrn_tensor_1d(QRN_I32, all, 2)};
+        struct qrn_ssm_conv_args a = {.x = mem_filled(&m, &r, 1.0, 2, rows),
+                                      .out = mem_tensor(&m, QRN_F32, 2, rows),
+                                      .weight = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){C, K}),
+                                      .state_in = mem_filled(&m, &r, 0.0, 3, one),
+                                      .state_out = mem_tensor(&m, QRN_F32, 3, one),
+                                      .seq_begin = qrn_tensor_1d(QRN_I32, all, 2)};
         assert_int_equal(qrn_ssm_conv(d.dev[n], &a, NULL), QRN_OK);
         const struct qrn_tensor want = a.out, state_want = a.state_out, x = a.x;
         a.out = mem_tensor(&m, QRN_F32, 2, rows);

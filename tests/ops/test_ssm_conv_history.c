@@ -39,12 +39,14 @@ static struct call *make(struct mem *m, struct rng *r, size_t i)
         c->seq_begin[n + 1] = c->seq_begin[n] + (int32_t)cases[i].lengths[n];
     }
     const int64_t T = c->seq_begin[n], shape[] = {T, cases[i].C}, taps[] = {cases[i].C, cases[i].K};
-    c->args = (struct qrn_ssm_conv_history_args){
-        .x = mem_filled(m, r, 1.0, 2, shape), .weight = mem_filled(m, r, 1.0, 2, taps),
-        .seq_begin = qrn_tensor_1d(QRN_I32, c->seq_begin, n + 1),
-        .position = qrn_tensor_1d(QRN_I32, c->position, n),
-        .history = qrn_tensor_1d(QRN_ADDRESS, c->history, n), .out = mem_tensor(m, QRN_F32, 2, shape),
-        .n_history = cases[i].n_history};
+    c->args =
+        (struct qrn_ssm_conv_history_args){.x = mem_filled(m, r, 1.0, 2, shape),
+                                           .weight = mem_filled(m, r, 1.0, 2, taps),
+                                           .seq_begin = qrn_tensor_1d(QRN_I32, c->seq_begin, n + 1),
+                                           .position = qrn_tensor_1d(QRN_I32, c->position, n),
+                                           .history = qrn_tensor_1d(QRN_ADDRESS, c->history, n),
+                                           .out = mem_tensor(m, QRN_F32, 2, shape),
+                                           .n_history = cases[i].n_history};
     return c;
 }
 
@@ -73,16 +75,20 @@ static void against_reference(struct qrn_device *dev, struct call *c, const char
         if (qrn_kernel_run(dev, k, &fresh, &err) != QRN_OK) fail_msg("%s: %s", why, err.text);
         for (int64_t e = 0; e < n_out; e++) {
             const double got = qrn_ref_get_flat(&a->out, e), x = qrn_ref_get_flat(&want.out, e);
-            if (!(fabs(got - x) <= 5e-6)) fail_msg("%s, %s: out %g, wants %g", k->name, why, got, x);
+            if (!(fabs(got - x) <= 5e-6))
+                fail_msg("%s, %s: out %g, wants %g", k->name, why, got, x);
         }
         for (int64_t s = 0; s < n_seqs; s++) { /* the ring: what was there, then the new rows */
-            float *ring = (float *)(uintptr_t)c->history[s], *got = (float *)(uintptr_t)(history[s] + 16);
+            float *ring = (float *)(uintptr_t)c->history[s],
+                  *got = (float *)(uintptr_t)(history[s] + 16);
             float *old = mem_guarded(&m, bytes);
             memcpy(old, ring, bytes);
             for (int64_t t = c->seq_begin[s]; t < c->seq_begin[s + 1]; t++)
                 memcpy(old + (c->position[s] + t - c->seq_begin[s]) % a->n_history * a->x.shape[1],
-                       (float *)a->x.data + t * a->x.stride[0], (size_t)a->x.shape[1] * sizeof(float));
-            if (memcmp(old, got, bytes) != 0) fail_msg("%s, %s: history of %d", k->name, why, (int)s);
+                       (float *)a->x.data + t * a->x.stride[0],
+                       (size_t)a->x.shape[1] * sizeof(float));
+            if (memcmp(old, got, bytes) != 0)
+                fail_msg("%s, %s: history of %d", k->name, why, (int)s);
         }
         mem_free_all(&m);
     }
@@ -104,8 +110,8 @@ static void test_reference(void **state)
 }
 
 /* tokens begin .. end - 1 of x, in calls of split; threads too must not change a bit. */
-static void feed(struct qrn_device *dev, const struct call *whole, uint64_t ring, int64_t begin, int64_t end,
-                 int64_t split)
+static void feed(struct qrn_device *dev, const struct call *whole, uint64_t ring, int64_t begin,
+                 int64_t end, int64_t split)
 {
     for (int64_t t = begin; t < end; t += split) {
         const int64_t n = end - t < split ? end - t : split;
@@ -137,7 +143,8 @@ static void test_splits_and_rollback(void **state)
             c->args.n_history = 3 + BACK;
             float *ring = mem_guarded(&m, sizeof(float) * (3 + BACK) * C);
             void *want = mem_guarded(&m, c->args.out.n_bytes);
-            memset(ring, 0xff, sizeof(float) * (3 + BACK) * C); /* nothing before position 0 is read */
+            memset(ring, 0xff,
+                   sizeof(float) * (3 + BACK) * C); /* nothing before position 0 is read */
             feed(d.dev[j], c, (uintptr_t)ring, 0, T, 1);
             memcpy(want, c->args.out.data, c->args.out.n_bytes);
             static const int64_t splits[] = {2, 3, 7, 63, 64, 65, T};
@@ -166,7 +173,9 @@ static void test_errors(void **state)
     assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
     struct call *c = make(&m, &r, 4);
     struct qrn_ssm_conv_history_args a = c->args;
-#define FAILS(status, text) op_test_fails(dev, QRN_OP_ssm_conv_history, &a, status, text); a = c->args
+#define FAILS(status, text)                                        \
+    op_test_fails(dev, QRN_OP_ssm_conv_history, &a, status, text); \
+    a = c->args
     a.x.n_dims = 0;
     FAILS(QRN_ERR_ARGUMENT, "ssm_conv_history: x is missing");
     a.x.dtype = QRN_BF16;

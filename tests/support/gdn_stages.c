@@ -23,25 +23,28 @@ const struct stages_case stages_cases[] = {
 };
 const size_t n_stages_cases = sizeof stages_cases / sizeof *stages_cases;
 
-static struct qrn_tensor filled(struct mem *m, struct rng *r, enum qrn_dtype type, double scale, int64_t n0,
-                                int64_t n1, int64_t n2)
+static struct qrn_tensor filled(struct mem *m, struct rng *r, enum qrn_dtype type, double scale,
+                                int64_t n0, int64_t n1, int64_t n2)
 {
     const struct qrn_tensor t = mem_tensor(m, type, 3, (const int64_t[]){n0, n1, n2});
-    for (int64_t i = 0; i < qrn_tensor_n_elements(&t); i++) qrn_ref_set_flat(&t, i, rng_normal(r) * scale);
+    for (int64_t i = 0; i < qrn_tensor_n_elements(&t); i++)
+        qrn_ref_set_flat(&t, i, rng_normal(r) * scale);
     return t;
 }
 
 static void fill_gates(struct stages *s, struct rng *r, const struct stages_case *c)
 {
     for (int64_t i = 0; i < c->n_tokens * c->n_v_heads; i++) {
-        double g = -rng_uniform(r, 0.0, c->decay == STAGES_STRONG && rng_below(r, 4) == 0 ? 5.0 : 0.1);
+        double g =
+            -rng_uniform(r, 0.0, c->decay == STAGES_STRONG && rng_below(r, 4) == 0 ? 5.0 : 0.1);
         if (c->decay == STAGES_ABYSS && i / c->n_v_heads % QRN_GDN_CHUNK == 5) g = -316.0;
         ((float *)s->g.data)[i] = (float)g;
         ((float *)s->beta.data)[i] = (float)rng_uniform(r, 0.05, 0.95);
     }
 }
 
-static void make_args(struct stages *s, struct mem *m, const struct stages_case *c, struct qrn_tensor seq)
+static void make_args(struct stages *s, struct mem *m, const struct stages_case *c,
+                      struct qrn_tensor seq)
 {
     const int64_t T = c->n_tokens, H = c->n_v_heads, dk = c->d_k, dv = c->d_v;
     const int64_t n_chunks = qrn_gdn_n_chunks(seq.data, c->n_seqs, T);
@@ -49,21 +52,37 @@ static void make_args(struct stages *s, struct mem *m, const struct stages_case 
     const int64_t h[] = {n_chunks, H, dv, dk};
     s->cumsum = (struct qrn_gdn_cumsum_args){
         .g = s->g, .seq_begin = seq, .G = mem_tensor(m, c->G_type, 2, gates)};
-    s->kkt = (struct qrn_gdn_kkt_args){.k = s->k, .beta = s->beta, .G = s->cumsum.G, .seq_begin = seq,
-                                       .A = mem_tensor(m, QRN_F32, 3, A), .head_map = c->map};
+    s->kkt = (struct qrn_gdn_kkt_args){.k = s->k,
+                                       .beta = s->beta,
+                                       .G = s->cumsum.G,
+                                       .seq_begin = seq,
+                                       .A = mem_tensor(m, QRN_F32, 3, A),
+                                       .head_map = c->map};
     s->solve = (struct qrn_gdn_solve_args){
         .A = s->kkt.A, .seq_begin = seq, .inverse = mem_tensor(m, QRN_F32, 3, A)};
     s->wu = (struct qrn_gdn_recompute_wu_args){
         .k = s->k, .v = s->v, .beta = s->beta, .G = s->cumsum.G, .inverse = s->solve.inverse,
         .seq_begin = seq, .w = mem_tensor(m, c->type, 3, w), .u = mem_tensor(m, c->type, 3, v),
         .head_map = c->map};
-    s->state = (struct qrn_gdn_chunk_state_args){
-        .k = s->k, .w = s->wu.w, .u = s->wu.u, .G = s->cumsum.G, .seq_begin = seq, .state_in = s->state_in,
-        .h = mem_tensor(m, c->type, 4, h), .v_new = mem_tensor(m, c->type, 3, v),
-        .state_out = s->state_out, .head_map = c->map};
-    s->chunk_out = (struct qrn_gdn_chunk_out_args){
-        .q = s->q, .k = s->k, .v_new = s->state.v_new, .h = s->state.h, .G = s->cumsum.G, .seq_begin = seq,
-        .out = s->out, .scale = 1.5f, .head_map = c->map};
+    s->state = (struct qrn_gdn_chunk_state_args){.k = s->k,
+                                                 .w = s->wu.w,
+                                                 .u = s->wu.u,
+                                                 .G = s->cumsum.G,
+                                                 .seq_begin = seq,
+                                                 .state_in = s->state_in,
+                                                 .h = mem_tensor(m, c->type, 4, h),
+                                                 .v_new = mem_tensor(m, c->type, 3, v),
+                                                 .state_out = s->state_out,
+                                                 .head_map = c->map};
+    s->chunk_out = (struct qrn_gdn_chunk_out_args){.q = s->q,
+                                                   .k = s->k,
+                                                   .v_new = s->state.v_new,
+                                                   .h = s->state.h,
+                                                   .G = s->cumsum.G,
+                                                   .seq_begin = seq,
+                                                   .out = s->out,
+                                                   .scale = 1.5f,
+                                                   .head_map = c->map};
 }
 
 void stages_make(struct stages *s, struct mem *m, const struct stages_case *c, uint64_t seed)
@@ -77,7 +96,8 @@ void stages_make(struct stages *s, struct mem *m, const struct stages_case *c, u
                          .k = filled(m, &r, c->type, norm, T, c->n_k_heads, c->d_k),
                          .v = filled(m, &r, c->type, 1.0, T, c->n_v_heads, c->d_v),
                          .out = filled(m, &r, c->type, 1.0, T, c->n_v_heads, c->d_v),
-                         .g = mem_tensor(m, QRN_F32, 2, gates), .beta = mem_tensor(m, QRN_F32, 2, gates),
+                         .g = mem_tensor(m, QRN_F32, 2, gates),
+                         .beta = mem_tensor(m, QRN_F32, 2, gates),
                          .state_in = mem_filled(m, &r, 0.7, 4, states),
                          .state_out = mem_tensor(m, QRN_F32, 4, states)};
     fill_gates(s, &r, c);
@@ -90,8 +110,10 @@ void stages_make(struct stages *s, struct mem *m, const struct stages_case *c, u
 void stages_run(struct stages *s, struct qrn_device *dev)
 {
     struct qrn_error err;
-    if (qrn_gdn_cumsum(dev, &s->cumsum, &err) != QRN_OK || qrn_gdn_kkt(dev, &s->kkt, &err) != QRN_OK ||
-        qrn_gdn_solve(dev, &s->solve, &err) != QRN_OK || qrn_gdn_recompute_wu(dev, &s->wu, &err) != QRN_OK ||
+    if (qrn_gdn_cumsum(dev, &s->cumsum, &err) != QRN_OK ||
+        qrn_gdn_kkt(dev, &s->kkt, &err) != QRN_OK ||
+        qrn_gdn_solve(dev, &s->solve, &err) != QRN_OK ||
+        qrn_gdn_recompute_wu(dev, &s->wu, &err) != QRN_OK ||
         qrn_gdn_chunk_state(dev, &s->state, &err) != QRN_OK ||
         qrn_gdn_chunk_out(dev, &s->chunk_out, &err) != QRN_OK)
         fail_msg("%s", err.text);

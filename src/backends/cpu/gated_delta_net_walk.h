@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The walk that the variants of gated_delta_net share: rows of the state are independent, so an item
- * is a few rows of one head of one sequence, through all its tokens. */
+ * The walk that the variants of gated_delta_net share: rows of the state are independent, so an
+ * item is a few rows of one head of one sequence, through all its tokens. */
 #ifndef QUERN_BACKENDS_CPU_GATED_DELTA_NET_WALK_H
 #define QUERN_BACKENDS_CPU_GATED_DELTA_NET_WALK_H
 
@@ -20,8 +20,9 @@ struct gdn_recurrence {
     float scale, sign; /* decay = exp(sign * g) */
 };
 
-static inline void gated_delta_net_rows(const struct qrn_gated_delta_net_args *a, int64_t s, int64_t h,
-                                        int64_t j, int n_rows, void (*rows)(const struct gdn_recurrence *))
+static inline void gated_delta_net_rows(const struct qrn_gated_delta_net_args *a, int64_t s,
+                                        int64_t h, int64_t j, int n_rows,
+                                        void (*rows)(const struct gdn_recurrence *))
 {
     const struct qrn_tensor *in = &a->state_in, *out = &a->state_out;
     const int64_t kh = gdn_key_head(a->head_map, h, a->q.shape[1], a->v.shape[1]);
@@ -31,7 +32,8 @@ static inline void gated_delta_net_rows(const struct qrn_gated_delta_net_args *a
         (const float *)in->data + s * in->stride[0] + h * in->stride[1] + j * in->stride[2];
     float *to = (float *)out->data + s * out->stride[0] + h * out->stride[1] + j * out->stride[2];
     for (int r = 0; r < n_rows && from != to; r++)
-        for (int64_t i = 0; i < a->q.shape[2]; i++) to[r * out->stride[2] + i] = from[r * in->stride[2] + i];
+        for (int64_t i = 0; i < a->q.shape[2]; i++)
+            to[r * out->stride[2] + i] = from[r * in->stride[2] + i];
     if (token == end) return;
 #define AT(t, head, column) \
     ((float *)(t)->data + token * (t)->stride[0] + (head) * (t)->stride[1] + (column))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * The walk that the variants of gdn_open_chunk share: rounds of segments, each in two phases.
  *
- * A segment is a run of tokens of one sequence inside one chunk; a round has at most one segment of a
- * sequence and GDN_ROUND_TOKENS tokens.  First phase, for each segment and key head: keys join the
- * open rows, all products of keys with keys and queries; for its value heads: G and the decayed
+ * A segment is a run of tokens of one sequence inside one chunk; a round has at most one segment of
+ * a sequence and GDN_ROUND_TOKENS tokens.  First phase, for each segment and key head: keys join
+ * the open rows, all products of keys with keys and queries; for its value heads: G and the decayed
  * products.  Second phase, for each segment, value head and block of columns of S0: u, out, and the
  * new S0 if the chunk is full.  Variants give the arithmetic of one item; how items are cut and
  * shared changes no sum. */
@@ -30,8 +30,8 @@ struct gdn_open_dots {
     int n, open;
 };
 
-/* coef[t][0][s] = -(exp(G_t - G_s) * dots[t][0][s]) and coef[t][1][s] = exp(G_t - G_s) * dots[t][1][s]
- * for s <= open + t; decay[t] = exp(G_t). */
+/* coef[t][0][s] = -(exp(G_t - G_s) * dots[t][0][s]) and coef[t][1][s] = exp(G_t - G_s) *
+ * dots[t][1][s] for s <= open + t; decay[t] = exp(G_t). */
 struct gdn_open_decays {
     const double *G;   /* [GDN_CHUNK] */
     const float *dots; /* [n][2][GDN_CHUNK] */
@@ -83,8 +83,8 @@ struct gdn_open_round {
 };
 
 /* Segment number wave of sequence s; false past its last. */
-static inline bool gdn_open_segment_at(const struct qrn_gdn_open_chunk_args *a, int64_t s, int64_t wave,
-                                       struct gdn_open_segment *out)
+static inline bool gdn_open_segment_at(const struct qrn_gdn_open_chunk_args *a, int64_t s,
+                                       int64_t wave, struct gdn_open_segment *out)
 {
     const int32_t *seq = a->seq_begin.data;
     const int64_t position = ((const int32_t *)a->position.data)[s];
@@ -95,16 +95,21 @@ static inline bool gdn_open_segment_at(const struct qrn_gdn_open_chunk_args *a, 
     const uint64_t state = gdn_address(&a->state, s, wave ? 1 + (c & 1) : 0) + a->state_offset;
     const uint64_t next = gdn_address(&a->state, s, 1 + ((c + 1) & 1)) + a->state_offset;
     *out = (struct gdn_open_segment){
-        .token = seq[s] + from - position, .n = (int)(to - from), .open = (int)(from % GDN_CHUNK),
-        .state = (const float *)(uintptr_t)state, .next = to == edge ? (float *)(uintptr_t)next : NULL,
+        .token = seq[s] + from - position,
+        .n = (int)(to - from),
+        .open = (int)(from % GDN_CHUNK),
+        .state = (const float *)(uintptr_t)state,
+        .next = to == edge ? (float *)(uintptr_t)next : NULL,
         .rows = gdn_rows_at(gdn_address(&a->rows, s, c & 1) + a->rows_offset, a->q.shape[1],
                             a->v.shape[1], a->q.shape[2]),
     };
     return true;
 }
 
-/* Sequences first .. end - 1 go together: their first segments are a round, then their second ... */
-static inline void gdn_open_next_group(struct gdn_open_round *r, const struct qrn_gdn_open_chunk_args *a)
+/* Sequences first .. end - 1 go together: their first segments are a round, then their second
+ * ... */
+static inline void gdn_open_next_group(struct gdn_open_round *r,
+                                       const struct qrn_gdn_open_chunk_args *a)
 {
     const int32_t *seq = a->seq_begin.data;
     const int64_t n_seqs = a->position.shape[0];
@@ -119,7 +124,8 @@ static inline void gdn_open_next_group(struct gdn_open_round *r, const struct qr
 }
 
 /* The next round, the same for every lane; false when there is none.  Begins with zeros. */
-static inline bool gdn_open_next_round(struct gdn_open_round *r, const struct qrn_gdn_open_chunk_args *a)
+static inline bool gdn_open_next_round(struct gdn_open_round *r,
+                                       const struct qrn_gdn_open_chunk_args *a)
 {
     for (;;) {
         int64_t row = 0;
@@ -181,7 +187,8 @@ static inline struct gdn_head_rows gdn_head_of(const struct qrn_tensor *t, int64
 }
 
 /* Keys of a segment into the columns of the open rows. */
-static inline void gdn_open_put_keys(float *keys, struct gdn_head_rows k, int64_t d_k, int n, int open)
+static inline void gdn_open_put_keys(float *keys, struct gdn_head_rows k, int64_t d_k, int n,
+                                     int open)
 {
     for (int64_t i = 0; i < d_k; i += 16) {
         const int64_t m = d_k - i < 16 ? d_k - i : 16;
@@ -218,8 +225,8 @@ static inline void gdn_open_first_phase(const struct gdn_open_segment *g, int64_
 }
 
 /* Columns j .. j + n - 1 of value head h. */
-static inline void gdn_open_second_phase(const struct gdn_open_segment *g, int64_t h, int64_t j, int64_t n,
-                                         const struct qrn_gdn_open_chunk_args *a,
+static inline void gdn_open_second_phase(const struct gdn_open_segment *g, int64_t h, int64_t j,
+                                         int64_t n, const struct qrn_gdn_open_chunk_args *a,
                                          const struct gdn_open_scratch *z,
                                          const struct gdn_open_steps *steps)
 {
@@ -238,10 +245,15 @@ static inline void gdn_open_second_phase(const struct gdn_open_segment *g, int64
         .n_columns = n, .n = g->n, .open = g->open, .scale = a->scale};
     steps->tokens(&tokens);
     if (!g->next) return;
-    const struct gdn_open_edge edge = {
-        .G = g->rows.G + h * GDN_CHUNK, .keys = g->rows.k + kh * d_k * GDN_CHUNK, .u = u,
-        .state = g->state + at, .next = g->next + at, .decayed_keys = z->lane, .d_k = d_k, .d_v = d_v,
-        .n_columns = n};
+    const struct gdn_open_edge edge = {.G = g->rows.G + h * GDN_CHUNK,
+                                       .keys = g->rows.k + kh * d_k * GDN_CHUNK,
+                                       .u = u,
+                                       .state = g->state + at,
+                                       .next = g->next + at,
+                                       .decayed_keys = z->lane,
+                                       .d_k = d_k,
+                                       .d_v = d_v,
+                                       .n_columns = n};
     steps->edge(&edge);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The walk that ssm_conv and ssm_conv_history share, in all their variants: channels in blocks, within
- * one the tokens of one sequence after another.  Variants give the work on the tokens of a block. */
+ * The walk that ssm_conv and ssm_conv_history share, in all their variants: channels in blocks,
+ * within one the tokens of one sequence after another.  Variants give the work on the tokens of a
+ * block. */
 #ifndef QUERN_BACKENDS_CPU_SSM_CONV_WALK_H
 #define QUERN_BACKENDS_CPU_SSM_CONV_WALK_H
 
@@ -54,7 +55,8 @@ static inline void conv_turn_weights(float *out, const struct qrn_tensor *weight
     } else {
         for (int i = 0; i < n; i++)
             for (int64_t k = 0; k < K; k++)
-                out[k * CONV_CHANNELS + i] = conv_load(weight, conv_at(weight, (c + i) * weight->stride[0]), k);
+                out[k * CONV_CHANNELS + i] =
+                    conv_load(weight, conv_at(weight, (c + i) * weight->stride[0]), k);
     }
     for (int64_t k = 0; k < K; k++)
         for (int i = n; i % CONV_GRAIN; i++) out[k * CONV_CHANNELS + i] = 0.0f;
@@ -73,8 +75,8 @@ static inline void conv_history_read(float *before, const struct qrn_ssm_conv_hi
 }
 
 /* The new rows into the ring; of more than it holds, the last. */
-static inline void conv_history_write(const struct qrn_ssm_conv_history_args *a, float *ring, int64_t p,
-                                      int64_t token, int64_t n_tokens, int64_t c, int n)
+static inline void conv_history_write(const struct qrn_ssm_conv_history_args *a, float *ring,
+                                      int64_t p, int64_t token, int64_t n_tokens, int64_t c, int n)
 {
     const int64_t C = a->x.shape[1];
     for (int64_t t = n_tokens > a->n_history ? n_tokens - a->n_history : 0; t < n_tokens; t++) {
@@ -85,7 +87,8 @@ static inline void conv_history_write(const struct qrn_ssm_conv_history_args *a,
 }
 
 static inline void ssm_conv_history_walk(const struct qrn_cpu_lane *lane,
-                                         const struct qrn_ssm_conv_history_args *a, conv_tokens *tokens)
+                                         const struct qrn_ssm_conv_history_args *a,
+                                         conv_tokens *tokens)
 {
     const int64_t C = a->x.shape[1], K = a->weight.shape[1], n_seqs = a->position.shape[0];
     const int32_t *begin = a->seq_begin.data, *position = a->position.data;
@@ -121,15 +124,16 @@ static inline size_t ssm_conv_history_scratch(const void *args, int n_threads)
 }
 
 /* Row t, from channel c on, of sequence s of x or out. */
-static inline void *conv_row(const struct qrn_ssm_conv_args *a, const struct qrn_tensor *t, int64_t s,
-                             int64_t c)
+static inline void *conv_row(const struct qrn_ssm_conv_args *a, const struct qrn_tensor *t,
+                             int64_t s, int64_t c)
 {
-    const int64_t first = qrn_tensor_present(&a->seq_begin) ? gdn_seq_begin(&a->seq_begin, 0, s) : s;
+    const int64_t first =
+        qrn_tensor_present(&a->seq_begin) ? gdn_seq_begin(&a->seq_begin, 0, s) : s;
     return t->data ? conv_at(t, first * t->stride[0] + c) : NULL;
 }
 
-static inline void conv_state_read(float *before, const struct qrn_ssm_conv_args *a, int64_t s, int64_t c,
-                                   int n)
+static inline void conv_state_read(float *before, const struct qrn_ssm_conv_args *a, int64_t s,
+                                   int64_t c, int n)
 {
     const struct qrn_tensor *t = &a->state_in;
     const int64_t K = a->weight.shape[1];
@@ -141,16 +145,18 @@ static inline void conv_state_read(float *before, const struct qrn_ssm_conv_args
         for (int i = n; i < CONV_GRAIN; i++) before[k * CONV_CHANNELS + i] = 0.0f;
 }
 
-/* Value k of the new state of channel i.  Through float and back is exact: it was bf16, or float. */
-static inline float conv_state_value(const struct conv_block *b, const struct qrn_tensor *x, int64_t k, int i)
+/* Value k of the new state of channel i.  Through float and back is exact: it was bf16, or
+ * float. */
+static inline float conv_state_value(const struct conv_block *b, const struct qrn_tensor *x,
+                                     int64_t k, int i)
 {
     const int64_t row = b->n_tokens + k - (b->K - 1);
     if (row < 0) return b->before[(b->n_tokens + k) * CONV_CHANNELS + i];
     return conv_load(x, b->x, row * b->x_stride + i);
 }
 
-static inline void conv_state_write(const struct conv_block *b, const struct qrn_ssm_conv_args *a, int64_t s,
-                                    int64_t c)
+static inline void conv_state_write(const struct conv_block *b, const struct qrn_ssm_conv_args *a,
+                                    int64_t s, int64_t c)
 {
     const struct qrn_tensor *t = &a->state_out;
     for (int i = 0; i < b->n_channels; i++) {
@@ -180,11 +186,17 @@ static inline void ssm_conv_walk(const struct qrn_cpu_lane *lane, const struct q
         turned = c;
         conv_state_read(before, a, s, c, n);
         const struct conv_block block = {
-            .weight = weight, .before = before, .K = K, .n_channels = n,
-            .n_tokens = ragged ? gdn_seq_begin(&a->seq_begin, 0, s + 1) - gdn_seq_begin(&a->seq_begin, 0, s)
-                               : a->x.shape[1],
-            .x = conv_row(a, &a->x, s, c), .out = conv_row(a, &a->out, s, c),
-            .x_stride = a->x.stride[ragged ? 0 : 1], .out_stride = a->out.stride[ragged ? 0 : 1],
+            .weight = weight,
+            .before = before,
+            .K = K,
+            .n_channels = n,
+            .n_tokens =
+                ragged ? gdn_seq_begin(&a->seq_begin, 0, s + 1) - gdn_seq_begin(&a->seq_begin, 0, s)
+                       : a->x.shape[1],
+            .x = conv_row(a, &a->x, s, c),
+            .out = conv_row(a, &a->out, s, c),
+            .x_stride = a->x.stride[ragged ? 0 : 1],
+            .out_stride = a->out.stride[ragged ? 0 : 1],
         };
         tokens(&block);
         conv_state_write(&block, a, s, c);

@@ -42,7 +42,8 @@ static inline void vstore_bf16(uint16_t *p, int n, vec v)
     const __m512i bits = _mm512_castps_si512(v), one = _mm512_set1_epi32(1);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
     __m512i r = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    r = _mm512_mask_or_epi32(r, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), bits, _mm512_set1_epi32(0x400000));
+    r = _mm512_mask_or_epi32(r, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), bits,
+                             _mm512_set1_epi32(0x400000));
     _mm256_mask_storeu_epi16(p, first_lanes(n), _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
 }
 

@@ -4,8 +4,8 @@
 
 #include "backends/cpu/gated_delta_net_walk.h"
 
-static inline void one_token(float *S, int64_t d_k, const float *q, const float *k, float v, float decay,
-                             float beta, float scale, float *out)
+static inline void one_token(float *S, int64_t d_k, const float *q, const float *k, float v,
+                             float decay, float beta, float scale, float *out)
 {
     float m[4] = {0}, o[4] = {0};
     for (int64_t i = 0; i < d_k; i++) m[i & 3] += (S[i] *= decay) * k[i];

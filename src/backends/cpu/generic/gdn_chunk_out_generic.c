@@ -15,8 +15,8 @@ static size_t scratch(const void *args, int n_threads)
 }
 
 /* h of one chunk and head, turned over. */
-static void load_state(float *out, const struct qrn_gdn_chunk_out_args *a, int64_t i_chunk, int64_t head,
-                       float *row)
+static void load_state(float *out, const struct qrn_gdn_chunk_out_args *a, int64_t i_chunk,
+                       int64_t head, float *row)
 {
     const int64_t d_k = a->q.shape[2], d_v = a->v_new.shape[2];
     const struct qrn_tensor one = qrn_tensor_slice(a->h, 0, i_chunk, 1);
@@ -63,5 +63,8 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_gdn_chunk_out_generic = {
-    .op = QRN_OP_gdn_chunk_out, .name = "cpu.gdn_chunk_out.generic", .scratch_bytes = scratch, .run = run,
+    .op = QRN_OP_gdn_chunk_out,
+    .name = "cpu.gdn_chunk_out.generic",
+    .scratch_bytes = scratch,
+    .run = run,
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * gdn_chunk_state in portable C: the state turned over, d_v in lanes, so that sums ascend in d_k and in tokens. */
+ * gdn_chunk_state in portable C: the state turned over, d_v in lanes, so that sums ascend in d_k
+ * and in tokens. */
 #include "backends/cpu/gdn_stage.h"
 
 enum { ROWS = 32 }; /* of d_v: an item of work, with one head of one sequence */
@@ -34,10 +35,11 @@ static void store_state(const struct qrn_tensor *t, int64_t h, int64_t j, int64_
 }
 
 /* Rows j .. j + n - 1 of S [d_k][ROWS] through one chunk. */
-static void chunk(const struct qrn_gdn_chunk_state_args *a, struct gdn_chunk c, int64_t h, int64_t j,
-                  int64_t n, float *S)
+static void chunk(const struct qrn_gdn_chunk_state_args *a, struct gdn_chunk c, int64_t h,
+                  int64_t j, int64_t n, float *S)
 {
-    const int64_t d_k = a->k.shape[2], kh = gdn_key_head(a->head_map, h, a->k.shape[1], a->u.shape[1]);
+    const int64_t d_k = a->k.shape[2],
+                  kh = gdn_key_head(a->head_map, h, a->k.shape[1], a->u.shape[1]);
     float *w = S + d_k * ROWS, *k = w + STAGE_CHUNK * d_k, *v_new = k + STAGE_CHUNK * d_k;
     double G[STAGE_CHUNK];
     stage_G_of(G, &a->G, c, h);
@@ -62,8 +64,8 @@ static void chunk(const struct qrn_gdn_chunk_state_args *a, struct gdn_chunk c, 
     }
 }
 
-static void item(const struct qrn_gdn_chunk_state_args *a, int64_t s, int64_t h, int64_t j, int64_t n,
-                 float *S)
+static void item(const struct qrn_gdn_chunk_state_args *a, int64_t s, int64_t h, int64_t j,
+                 int64_t n, float *S)
 {
     const int64_t d_k = a->k.shape[2], n_tokens = a->k.shape[0];
     const struct qrn_tensor in = rows_of(&a->state_in, s), out = rows_of(&a->state_out, s);
@@ -97,5 +99,8 @@ static void run(void *arg, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_gdn_chunk_state_generic = {
-    .op = QRN_OP_gdn_chunk_state, .name = "cpu.gdn_chunk_state.generic", .scratch_bytes = scratch, .run = run,
+    .op = QRN_OP_gdn_chunk_state,
+    .name = "cpu.gdn_chunk_state.generic",
+    .scratch_bytes = scratch,
+    .run = run,
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * gdn_open_chunk in portable C: sixteen columns at a time, so that compilers keep them in registers. */
+ * gdn_open_chunk in portable C: sixteen columns at a time, so that compilers keep them in
+ * registers. */
 #include <math.h>
 
 #include "backends/cpu/gdn_open_chunk_walk.h"

@@ -54,5 +54,8 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_gdn_recompute_wu_generic = {
-    .op = QRN_OP_gdn_recompute_wu, .name = "cpu.gdn_recompute_wu.generic", .scratch_bytes = scratch, .run = run,
+    .op = QRN_OP_gdn_recompute_wu,
+    .name = "cpu.gdn_recompute_wu.generic",
+    .scratch_bytes = scratch,
+    .run = run,
 };

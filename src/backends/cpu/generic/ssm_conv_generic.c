@@ -19,5 +19,8 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_ssm_conv_generic = {
-    .op = QRN_OP_ssm_conv, .name = "cpu.ssm_conv.generic", .scratch_bytes = ssm_conv_scratch, .run = run,
+    .op = QRN_OP_ssm_conv,
+    .name = "cpu.ssm_conv.generic",
+    .scratch_bytes = ssm_conv_scratch,
+    .run = run,
 };
