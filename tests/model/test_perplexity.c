@@ -98,10 +98,19 @@ static void check(struct qrn_device *dev, const char *path, bool exact, double w
     qrn_model_close(model);
 }
 
+/* Minutes of the code that the other tests run too. */
+static bool too_slow(void)
+{
+    struct qrn_device *dev = test_device(1);
+    const bool generic = strstr(qrn_device_bits(dev), "generic") != NULL;
+    qrn_device_close(dev);
+    return generic || SANITIZED;
+}
+
 static void test_fairy(void **state)
 {
     (void)state;
-    if (SANITIZED) skip(); /* the same code as in the other tests, for minutes */
+    if (too_slow()) skip();
     struct qrn_device *dev = test_device(0);
     json_t *rule = json_load_file("tests/data/fairy_perplexity.json", 0, NULL);
     check(dev, "models/fairy", true, json_real_value(json_object_get(rule, "perplexity")), 61);
@@ -113,7 +122,7 @@ static void test_shared(void **state)
 {
     static const char *const types[] = {"Q8_0", "Q4_0", "Q4_K_M", "Q2_K"};
     (void)state;
-    if (SANITIZED || !shared_path("references")) skip();
+    if (too_slow() || !shared_path("references")) skip();
     struct qrn_device *dev = test_device(0);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         char path[128], model[1024];
