@@ -35,26 +35,27 @@ enum qrn_weight_layout {
  *     out[..., m, n] = sum over k of w[..., n, k] * x[..., m, k]
  *
  * Weight matrices are shared by batches of x: x[i3, i2] meets w[i3 / r3, i2 / r2], where
- * r2 = x.shape[-3] / w.shape[-3] and r3 = x.shape[-4] / w.shape[-4] must be whole; dimensions that w
- * lacks count as 1.
+ * r2 = x.shape[-3] / w.shape[-3] and r3 = x.shape[-4] / w.shape[-4] must be whole; dimensions that
+ * w lacks count as 1.
  *
  * Every out element is summed over k in one fixed order: its bits depend on its weight row, its x
  * row, the type, activation and the device's bits id; never on M, N, batch, layout or threads.
  *
  * QRN_ACT_Q8 wants K in multiples of 32.  Weight types that have no form as small integers times
- * scales (f32, f16, bf16, f64, f8, Q8_1, Q8_K, Q1_0, Q2_0, IQ1, IQ2, IQ3, NVFP4) are not affected by it:
- * they give what QRN_ACT_F32 gives.  With Q8 a block of x that holds a NaN or an infinity gives NaN.
+ * scales (f32, f16, bf16, f64, f8, Q8_1, Q8_K, Q1_0, Q2_0, IQ1, IQ2, IQ3, NVFP4) are not affected
+ * by it: they give what QRN_ACT_F32 gives.  With Q8 a block of x that holds a NaN or an infinity
+ * gives NaN.
  *
  * QRN_LAYOUT_PACKED: w.data is what matmul_pack wrote; w.dtype and w.shape ([N, K] or [E, N, K],
- * contiguous) stay those of the weights; w.n_bytes is exactly what qrn_matmul_packed_bytes gave, else
- * no kernel takes it (QRN_ERR_UNSUPPORTED); scales and biases are absent, they are inside.
+ * contiguous) stay those of the weights; w.n_bytes is exactly what qrn_matmul_packed_bytes gave,
+ * else no kernel takes it (QRN_ERR_UNSUPPORTED); scales and biases are absent, they are inside.
  */
 struct qrn_matmul_args {
     struct qrn_tensor w;      /* [N, K], [n2, N, K] or [n3, n2, N, K] */
     struct qrn_tensor scales; /* MLX codes in rows only */
     struct qrn_tensor biases; /* as scales */
-    struct qrn_tensor x;      /* [M, K], [m2, M, K] or [m3, m2, M, K]; not fewer dimensions than w */
-    struct qrn_tensor out;    /* as x with N in place of K */
+    struct qrn_tensor x;   /* [M, K], [m2, M, K] or [m3, m2, M, K]; not fewer dimensions than w */
+    struct qrn_tensor out; /* as x with N in place of K */
     enum qrn_activation_type activation;
     enum qrn_weight_layout layout;
 };
@@ -80,7 +81,7 @@ struct qrn_matmul_id_args {
 };
 QRN_OP_FUNCTIONS(matmul_id);
 
-/** Lays weights out the way this device's products read them fastest, as QRN_LAYOUT_PACKED wants. */
+/** Lays weights out as this device's products read them fastest: for QRN_LAYOUT_PACKED. */
 struct qrn_matmul_pack_args {
     struct qrn_tensor w;      /* [N, K] or [E, N, K], rows */
     struct qrn_tensor scales; /* MLX codes only */

@@ -6,8 +6,8 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
 {
     const struct qrn_embedding_args *a = args;
     QRN_TRY(qrn_check_shape("embedding", "table", &a->table, err, 2, (int64_t)-1, (int64_t)-1));
-    QRN_TRY(qrn_check_weight("embedding", "table", &a->table, &a->scales, &a->biases, QRN_LAYOUT_ROWS,
-                             err));
+    QRN_TRY(qrn_check_weight("embedding", "table", &a->table, &a->scales, &a->biases,
+                             QRN_LAYOUT_ROWS, err));
     QRN_TRY(qrn_check_dtype("embedding", "ids", &a->ids, err, 1, QRN_I32));
     QRN_TRY(qrn_check_shape("embedding", "ids", &a->ids, err, 1, (int64_t)-1));
     QRN_TRY(qrn_check_dtype("embedding", "out", &a->out, err, 1, QRN_F32));
@@ -26,7 +26,8 @@ static void reference(const void *args)
     const int64_t d = a->table.shape[1];
     for (int64_t t = 0; t < a->ids.shape[0]; t++) {
         const int64_t id = ((const int32_t *)a->ids.data)[t];
-        const struct qrn_weight_row row = qrn_weight_row(&a->table, &a->scales, &a->biases, 0, 0, id);
+        const struct qrn_weight_row row =
+            qrn_weight_row(&a->table, &a->scales, &a->biases, 0, 0, id);
         for (int64_t i = 0; i < d; i += 256) {
             float values[256];
             const int64_t n = d - i < 256 ? d - i : 256;

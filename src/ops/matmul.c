@@ -16,19 +16,22 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     if (n_dims < 2)
         return qrn_fail(err, QRN_ERR_SHAPE, "matmul: x has %d dimensions, wants 2 to 4", n_dims);
     if (a->w.n_dims < 2 || a->w.n_dims > n_dims)
-        return qrn_fail(err, QRN_ERR_SHAPE, "matmul: w has %d dimensions, wants 2 to %d (those of x)",
-                        a->w.n_dims, n_dims);
+        return qrn_fail(err, QRN_ERR_SHAPE,
+                        "matmul: w has %d dimensions, wants 2 to %d (those of x)", a->w.n_dims,
+                        n_dims);
     QRN_TRY(qrn_check_weight("matmul", "w", &a->w, &a->scales, &a->biases, a->layout, err));
     const int64_t k = dim(&a->w, 0);
     if (dim(&a->x, 0) != k)
-        return qrn_fail(err, QRN_ERR_SHAPE, "matmul: x.shape[%d] is %" PRId64 ", wants %" PRId64 " (K of w)",
+        return qrn_fail(err, QRN_ERR_SHAPE,
+                        "matmul: x.shape[%d] is %" PRId64 ", wants %" PRId64 " (K of w)",
                         n_dims - 1, dim(&a->x, 0), k);
     for (int i = 2; i < a->w.n_dims; i++) {
         const int64_t n = dim(&a->w, i), m = dim(&a->x, i);
         if (n ? m % n : m)
             return qrn_fail(err, QRN_ERR_SHAPE,
                             "matmul: x.shape[%d] is %" PRId64 ", wants a multiple of %" PRId64
-                            " (matrices of w)", n_dims - 1 - i, m, n);
+                            " (matrices of w)",
+                            n_dims - 1 - i, m, n);
     }
     QRN_TRY(qrn_check_activation("matmul", a->activation, k, err));
     struct qrn_tensor like = a->x;
@@ -62,10 +65,11 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
 {
     const struct qrn_matmul_args *a = args;
     const struct qrn_dtype_info *type = qrn_dtype_info(a->w.dtype);
-    const double x = (double)qrn_tensor_n_elements(&a->x), out = (double)qrn_tensor_n_elements(&a->out);
+    const double x = (double)qrn_tensor_n_elements(&a->x),
+                 out = (double)qrn_tensor_n_elements(&a->out);
     *n_flops = 2.0 * out * (double)dim(&a->x, 0);
-    *n_bytes = 4.0 * (x + out) + (double)qrn_tensor_n_elements(&a->w) * type->block_bytes /
-                                     type->block_elements;
+    *n_bytes = 4.0 * (x + out) +
+               (double)qrn_tensor_n_elements(&a->w) * type->block_bytes / type->block_elements;
 }
 
 static const struct qrn_operand operands[] = {

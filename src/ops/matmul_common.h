@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What the ops with weight matrices share: their checks, weights as floats, activations as bytes. */
+ * What the ops with weight matrices share: their checks, weights as floats, activations as
+ * bytes. */
 #ifndef QUERN_OPS_MATMUL_COMMON_H
 #define QUERN_OPS_MATMUL_COMMON_H
 
@@ -19,9 +20,21 @@ static inline bool qrn_is_mlx(enum qrn_dtype t)
 static inline bool qrn_has_integer_form(enum qrn_dtype t)
 {
     switch ((int)t) {
-    case QRN_Q4_0: case QRN_Q4_1: case QRN_Q5_0: case QRN_Q5_1: case QRN_Q8_0: case QRN_Q2_K:
-    case QRN_Q3_K: case QRN_Q4_K: case QRN_Q5_K: case QRN_Q6_K: case QRN_IQ4_NL: case QRN_IQ4_XS:
-    case QRN_MXFP4: case QRN_TQ1_0: case QRN_TQ2_0:
+    case QRN_Q4_0:
+    case QRN_Q4_1:
+    case QRN_Q5_0:
+    case QRN_Q5_1:
+    case QRN_Q8_0:
+    case QRN_Q2_K:
+    case QRN_Q3_K:
+    case QRN_Q4_K:
+    case QRN_Q5_K:
+    case QRN_Q6_K:
+    case QRN_IQ4_NL:
+    case QRN_IQ4_XS:
+    case QRN_MXFP4:
+    case QRN_TQ1_0:
+    case QRN_TQ2_0:
         return true;
     default:
         return qrn_is_mlx(t);
@@ -62,25 +75,27 @@ static inline enum qrn_status qrn_check_mlx(const char *op, const char *w_name,
                                             const struct qrn_tensor *w, const char *name,
                                             const struct qrn_tensor *t, struct qrn_error *err)
 {
-    if (!qrn_tensor_present(t)) return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: %s is missing, %s is %s",
-                                                op, name, w_name, qrn_dtype_info(w->dtype)->name);
+    if (!qrn_tensor_present(t))
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: %s is missing, %s is %s", op, name, w_name,
+                        qrn_dtype_info(w->dtype)->name);
     QRN_TRY(qrn_check_dtype(op, name, t, err, 3, QRN_F32, QRN_F16, QRN_BF16));
     if (t->n_dims != w->n_dims)
-        return qrn_fail(err, QRN_ERR_SHAPE, "%s: %s has %d dimensions, wants %d (those of %s)", op, name,
-                        t->n_dims, w->n_dims, w_name);
+        return qrn_fail(err, QRN_ERR_SHAPE, "%s: %s has %d dimensions, wants %d (those of %s)", op,
+                        name, t->n_dims, w->n_dims, w_name);
     const int last = w->n_dims - 1;
     for (int i = 0; i < last; i++)
         if (t->shape[i] != w->shape[i])
             return qrn_fail(err, QRN_ERR_SHAPE,
-                            "%s: %s.shape[%d] is %" PRId64 ", wants %" PRId64 " (that of %s)", op, name,
-                            i, t->shape[i], w->shape[i], w_name);
+                            "%s: %s.shape[%d] is %" PRId64 ", wants %" PRId64 " (that of %s)", op,
+                            name, i, t->shape[i], w->shape[i], w_name);
     const int64_t k = w->shape[last], n = t->shape[last];
     if (k == 0 && n == 0) return QRN_OK;
     const int64_t group = n > 0 && k % n == 0 ? k / n : 0;
     if (group != 32 && group != 64 && group != 128)
         return qrn_fail(err, QRN_ERR_SHAPE,
                         "%s: %s.shape[%d] is %" PRId64 " for %" PRId64
-                        " columns, wants groups of 32, 64 or 128", op, name, last, n, k);
+                        " columns, wants groups of 32, 64 or 128",
+                        op, name, last, n, k);
     return QRN_OK;
 }
 
@@ -103,16 +118,18 @@ static inline enum qrn_status qrn_check_weight(const char *op, const char *w_nam
         const int last = w->n_dims - 1;
         if (scales->shape[last] != biases->shape[last])
             return qrn_fail(err, QRN_ERR_SHAPE,
-                            "%s: biases.shape[%d] is %" PRId64 ", wants %" PRId64 " (that of scales)",
+                            "%s: biases.shape[%d] is %" PRId64 ", wants %" PRId64
+                            " (that of scales)",
                             op, last, biases->shape[last], scales->shape[last]);
     } else if (qrn_tensor_present(scales) || qrn_tensor_present(biases)) {
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: scales and biases are for MLX codes in rows, %s is %s%s",
-                        op, w_name, qrn_dtype_info(w->dtype)->name, mlx ? ", packed" : "");
+        return qrn_fail(err, QRN_ERR_ARGUMENT,
+                        "%s: scales and biases are for MLX codes in rows, %s is %s%s", op, w_name,
+                        qrn_dtype_info(w->dtype)->name, mlx ? ", packed" : "");
     }
     if (layout == QRN_LAYOUT_PACKED) {
         if (w->n_dims > 3)
-            return qrn_fail(err, QRN_ERR_SHAPE, "%s: %s has %d dimensions, packed ones have 2 or 3", op,
-                            w_name, w->n_dims);
+            return qrn_fail(err, QRN_ERR_SHAPE, "%s: %s has %d dimensions, packed ones have 2 or 3",
+                            op, w_name, w->n_dims);
         for (int i = w->n_dims - 2; i >= 0; i--)
             if (w->shape[i] > 1 && w->stride[i] != w->stride[i + 1] * w->shape[i + 1])
                 return qrn_fail(err, QRN_ERR_SHAPE,
@@ -122,15 +139,16 @@ static inline enum qrn_status qrn_check_weight(const char *op, const char *w_nam
     return QRN_OK;
 }
 
-static inline enum qrn_status qrn_check_activation(const char *op, enum qrn_activation_type activation,
-                                                   int64_t k, struct qrn_error *err)
+static inline enum qrn_status qrn_check_activation(const char *op,
+                                                   enum qrn_activation_type activation, int64_t k,
+                                                   struct qrn_error *err)
 {
     if ((int)activation < QRN_ACT_F32 || (int)activation > QRN_ACT_Q8)
         return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: activation is %d, wants 0 or 1", op,
                         (int)activation);
     if (activation == QRN_ACT_Q8 && k % 32)
-        return qrn_fail(err, QRN_ERR_SHAPE, "%s: K is %" PRId64 ", 8-bit activations want a multiple of 32",
-                        op, k);
+        return qrn_fail(err, QRN_ERR_SHAPE,
+                        "%s: K is %" PRId64 ", 8-bit activations want a multiple of 32", op, k);
     return QRN_OK;
 }
 
@@ -143,8 +161,9 @@ static inline enum qrn_status qrn_check_ids(const char *op, const struct qrn_ten
         const int64_t row = ids->n_dims > 1 ? i / width * ids->stride[0] : 0;
         const int32_t id = ((const int32_t *)ids->data)[row + i % width];
         if (id < 0 || id >= n)
-            return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: id %" PRId64 " is %" PRId32 ", wants 0 to %" PRId64,
-                            op, i, id, n - 1);
+            return qrn_fail(err, QRN_ERR_ARGUMENT,
+                            "%s: id %" PRId64 " is %" PRId32 ", wants 0 to %" PRId64, op, i, id,
+                            n - 1);
     }
     return QRN_OK;
 }
@@ -160,7 +179,7 @@ static inline size_t qrn_block_offset(enum qrn_dtype t, int64_t n_elements)
 struct qrn_weight_row {
     enum qrn_dtype dtype;
     const char *blocks;
-    int64_t group;              /* MLX codes: elements of one scale */
+    int64_t group; /* MLX codes: elements of one scale */
     enum qrn_dtype scales_type, biases_type;
     const char *scales, *biases;
 };
@@ -182,9 +201,13 @@ static inline struct qrn_weight_row qrn_weight_row(const struct qrn_tensor *w,
         if (d > 3) e += i3 * t->stride[d - 4];
         at[i] = (const char *)t->data + qrn_block_offset(t->dtype, e);
     }
-    return (struct qrn_weight_row){
-        .dtype = w->dtype, .blocks = at[0], .group = at[1] ? qrn_mlx_group(w, scales) : 0,
-        .scales_type = scales->dtype, .biases_type = biases->dtype, .scales = at[1], .biases = at[2]};
+    return (struct qrn_weight_row){.dtype = w->dtype,
+                                   .blocks = at[0],
+                                   .group = at[1] ? qrn_mlx_group(w, scales) : 0,
+                                   .scales_type = scales->dtype,
+                                   .biases_type = biases->dtype,
+                                   .scales = at[1],
+                                   .biases = at[2]};
 }
 
 static inline float qrn_plain_value(enum qrn_dtype t, const char *data, int64_t i)
@@ -195,7 +218,8 @@ static inline float qrn_plain_value(enum qrn_dtype t, const char *data, int64_t 
 }
 
 /* n weights from k on (both in whole blocks) as floats, exactly as the type decodes. */
-static inline void qrn_weight_decode(const struct qrn_weight_row *row, int64_t k, int64_t n, float *out)
+static inline void qrn_weight_decode(const struct qrn_weight_row *row, int64_t k, int64_t n,
+                                     float *out)
 {
     const char *blocks = row->blocks + qrn_block_offset(row->dtype, k);
     if (!qrn_is_mlx(row->dtype)) {
@@ -205,8 +229,8 @@ static inline void qrn_weight_decode(const struct qrn_weight_row *row, int64_t k
     for (int64_t i = 0; i < n; i += 32) {
         const float scale = qrn_plain_value(row->scales_type, row->scales, (k + i) / row->group);
         const float bias = qrn_plain_value(row->biases_type, row->biases, (k + i) / row->group);
-        qrn_decode_mlx(row->dtype, blocks + qrn_block_offset(row->dtype, i), &scale, &bias, 32, out + i,
-                       32);
+        qrn_decode_mlx(row->dtype, blocks + qrn_block_offset(row->dtype, i), &scale, &bias, 32,
+                       out + i, 32);
     }
 }
 

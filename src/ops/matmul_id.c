@@ -5,7 +5,8 @@
 static enum qrn_status check(const void *args, struct qrn_error *err)
 {
     const struct qrn_matmul_id_args *a = args;
-    QRN_TRY(qrn_check_shape("matmul_id", "w", &a->w, err, 3, (int64_t)-1, (int64_t)-1, (int64_t)-1));
+    QRN_TRY(
+        qrn_check_shape("matmul_id", "w", &a->w, err, 3, (int64_t)-1, (int64_t)-1, (int64_t)-1));
     QRN_TRY(qrn_check_weight("matmul_id", "w", &a->w, &a->scales, &a->biases, a->layout, err));
     QRN_TRY(qrn_check_dtype("matmul_id", "x", &a->x, err, 1, QRN_F32));
     QRN_TRY(qrn_check_dtype("matmul_id", "ids", &a->ids, err, 1, QRN_I32));
@@ -16,8 +17,13 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     QRN_TRY(qrn_check_shape("matmul_id", "ids", &a->ids, err, 2, n_tokens, (int64_t)-1));
     const int64_t top_k = a->ids.shape[1];
     if (n_x != 1 && n_x != top_k)
-        return qrn_fail(err, QRN_ERR_SHAPE, "matmul_id: x.shape[1] is %" PRId64 ", wants 1 or %" PRId64
-                        " (top_k of ids)", n_x, top_k);
+        return qrn_fail(err, QRN_ERR_SHAPE,
+                        "matmul_id: x.shape[1] is %" PRId64 ", wants 1 or %" PRId64
+                        " (top_k of ids)",
+                        n_x, top_k);
+    if (qrn_tensor_n_elements(&a->ids) > INT32_MAX)
+        return qrn_fail(err, QRN_ERR_SHAPE, "matmul_id: ids has %" PRId64 " elements, at most %d",
+                        qrn_tensor_n_elements(&a->ids), INT32_MAX);
     QRN_TRY(qrn_check_activation("matmul_id", a->activation, k, err));
     return qrn_check_shape("matmul_id", "out", &a->out, err, 3, n_tokens, top_k, n);
 }
@@ -31,7 +37,8 @@ static enum qrn_status check_data(const void *args, struct qrn_error *err)
 static void reference(const void *args)
 {
     const struct qrn_matmul_id_args *a = args;
-    const int64_t n = a->w.shape[1], k = a->w.shape[2], n_x = a->x.shape[1], top_k = a->ids.shape[1];
+    const int64_t n = a->w.shape[1], k = a->w.shape[2], n_x = a->x.shape[1],
+                  top_k = a->ids.shape[1];
     for (int64_t t = 0; t < a->x.shape[0]; t++)
         for (int64_t j = 0; j < top_k; j++) {
             const int64_t expert = (int64_t)qrn_ref_get(&a->ids, t, j, 0, 0);
@@ -50,7 +57,8 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
 {
     const struct qrn_matmul_id_args *a = args;
     const struct qrn_dtype_info *type = qrn_dtype_info(a->w.dtype);
-    const double out = (double)qrn_tensor_n_elements(&a->out), n_slots = (double)qrn_tensor_n_elements(&a->ids);
+    const double out = (double)qrn_tensor_n_elements(&a->out),
+                 n_slots = (double)qrn_tensor_n_elements(&a->ids);
     const double n_matrices = n_slots < (double)a->w.shape[0] ? n_slots : (double)a->w.shape[0];
     *n_flops = 2.0 * out * (double)a->w.shape[2];
     *n_bytes = 4.0 * (out + (double)qrn_tensor_n_elements(&a->x)) +

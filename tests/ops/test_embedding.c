@@ -4,16 +4,20 @@
 
 #include "support/weights.h"
 
-static struct qrn_embedding_args make(struct mem *m, struct rng *r, size_t t, int64_t n_vocab, int64_t d,
-                                      int64_t n_tokens, int64_t group, enum qrn_dtype scales_type)
+static struct qrn_embedding_args make(struct mem *m, struct rng *r, size_t t, int64_t n_vocab,
+                                      int64_t d, int64_t n_tokens, int64_t group,
+                                      enum qrn_dtype scales_type)
 {
     const struct weights w =
         random_weights(m, r, t, 2, (const int64_t[]){n_vocab, d}, group, scales_type);
-    struct qrn_embedding_args a = {
-        .table = w.w, .scales = w.scales, .biases = w.biases,
-        .ids = mem_tensor(m, QRN_I32, 1, &n_tokens),
-        .out = mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_tokens, d})};
-    for (int64_t i = 0; i < n_tokens; i++) ((int32_t *)a.ids.data)[i] = (int32_t)rng_below(r, n_vocab);
+    struct qrn_embedding_args a = {.table = w.w,
+                                   .scales = w.scales,
+                                   .biases = w.biases,
+                                   .ids = mem_tensor(m, QRN_I32, 1, &n_tokens),
+                                   .out =
+                                       mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_tokens, d})};
+    for (int64_t i = 0; i < n_tokens; i++)
+        ((int32_t *)a.ids.data)[i] = (int32_t)rng_below(r, n_vocab);
     return a;
 }
 
@@ -23,15 +27,18 @@ static void test_types(void **state)
     static const struct {
         int64_t d, n_tokens, group;
         enum qrn_dtype scales_type;
-    } cases[] = {{256, 1, 32, QRN_F32}, {768, 9, 64, QRN_BF16}, {1280, 3, 128, QRN_F16}, {256, 0, 32, QRN_F32}};
+    } cases[] = {{256, 1, 32, QRN_F32},
+                 {768, 9, 64, QRN_BF16},
+                 {1280, 3, 128, QRN_F16},
+                 {256, 0, 32, QRN_F32}};
     struct devices d;
     devices_open(&d, 3);
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
             struct mem m = {0};
             struct rng r = {7 * t + c};
-            const struct qrn_embedding_args a =
-                make(&m, &r, t, 21, cases[c].d, cases[c].n_tokens, cases[c].group, cases[c].scales_type);
+            const struct qrn_embedding_args a = make(&m, &r, t, 21, cases[c].d, cases[c].n_tokens,
+                                                     cases[c].group, cases[c].scales_type);
             const char *what = qrn_dtype_info(a.table.dtype)->name;
             for (size_t i = 0; i < d.n; i++)
                 op_test_against_reference(d.dev[i], QRN_OP_embedding, &a, 0.0, what);
@@ -91,7 +98,8 @@ static void test_errors(void **state)
     op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "embedding: out.shape[0] is 5, wants 6");
     a = good;
     a.scales = good.table;
-    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "embedding: scales and biases are for MLX codes in rows");
+    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT,
+                  "embedding: scales and biases are for MLX codes in rows");
     ((int32_t *)good.ids.data)[4] = 21;
     op_test_fails(dev, op, &good, QRN_ERR_ARGUMENT, "embedding: id 4 is 21, wants 0 to 20");
     ((int32_t *)good.ids.data)[4] = -7;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * matmul: every kernel against the reference for every weight type, tails, strides, batches, and every
- * documented error. */
+ * matmul: every kernel against the reference for every weight type, tails, strides, batches, and
+ * every documented error. */
 #include <math.h>
 #include <stdio.h>
 
@@ -8,17 +8,19 @@
 #include "support/tensor_file.h"
 #include "support/weights.h"
 
-/* Sums of a few hundred float32 products: 2^-24 for each step, of sums about as large as the result;
- * a single result may be small beside its sums. */
+/* Sums of a few hundred float32 products: 2^-24 for each step, of sums about as large as the
+ * result; a single result may be small beside its sums. */
 static const double tolerance = 1e-5, tolerance_of_one = 4e-5;
 
-static struct qrn_matmul_args make(struct mem *m, struct rng *r, size_t i_type, int64_t n_rows, int64_t n,
-                                   int64_t k, int64_t group)
+static struct qrn_matmul_args make(struct mem *m, struct rng *r, size_t i_type, int64_t n_rows,
+                                   int64_t n, int64_t k, int64_t group)
 {
-    const struct weights w =
-        random_weights(m, r, i_type, 2, (const int64_t[]){n, k}, group, group == 64 ? QRN_BF16 : QRN_F32);
+    const struct weights w = random_weights(m, r, i_type, 2, (const int64_t[]){n, k}, group,
+                                            group == 64 ? QRN_BF16 : QRN_F32);
     return (struct qrn_matmul_args){
-        .w = w.w, .scales = w.scales, .biases = w.biases,
+        .w = w.w,
+        .scales = w.scales,
+        .biases = w.biases,
         .x = mem_filled(m, r, 1.0, 2, (const int64_t[]){n_rows, k}),
         .out = mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
     };
@@ -79,7 +81,8 @@ static void test_plain_tails(void **state)
     devices_close(&d);
 }
 
-/* Columns 32.. of wide x rows, out rows inside wider ones, weights that are a part of a fused matrix. */
+/* Columns 32.. of wide x rows, out rows inside wider ones, weights that are a part of a fused
+ * matrix. */
 static void test_strided(void **state)
 {
     (void)state;
@@ -90,18 +93,24 @@ static void test_strided(void **state)
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
         for (int q8 = 0; q8 < 2; q8++) {
             if (qrn_dtype_info(weight_types[t].dtype)->block_elements > 128) continue;
-            struct weights w = random_weights(&m, &r, t, 2, (const int64_t[]){60, 512}, 32, QRN_F16);
+            struct weights w =
+                random_weights(&m, &r, t, 2, (const int64_t[]){60, 512}, 32, QRN_F16);
             const int64_t begin = 128, k = 256;
             if (w.scales.n_dims) {
-                w.scales = qrn_tensor_slice(qrn_tensor_slice(w.scales, 0, 10, 37), 1, begin / 32, k / 32);
-                w.biases = qrn_tensor_slice(qrn_tensor_slice(w.biases, 0, 10, 37), 1, begin / 32, k / 32);
+                w.scales =
+                    qrn_tensor_slice(qrn_tensor_slice(w.scales, 0, 10, 37), 1, begin / 32, k / 32);
+                w.biases =
+                    qrn_tensor_slice(qrn_tensor_slice(w.biases, 0, 10, 37), 1, begin / 32, k / 32);
             }
             const struct qrn_tensor x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 400});
             const struct qrn_tensor out = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 50});
             const struct qrn_matmul_args a = {
                 .w = qrn_tensor_slice(qrn_tensor_slice(w.w, 0, 10, 37), 1, begin, k),
-                .scales = w.scales, .biases = w.biases, .x = qrn_tensor_slice(x, 1, 32, k),
-                .out = qrn_tensor_slice(out, 1, 5, 37), .activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32};
+                .scales = w.scales,
+                .biases = w.biases,
+                .x = qrn_tensor_slice(x, 1, 32, k),
+                .out = qrn_tensor_slice(out, 1, 5, 37),
+                .activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32};
             for (size_t i = 0; i < d.n; i++)
                 op_test_against_reference(d.dev[i], QRN_OP_matmul, &a, tolerance,
                                           qrn_dtype_info(a.w.dtype)->name);
@@ -140,12 +149,15 @@ static void test_batches(void **state)
                 memcpy(out, batches[c].x, sizeof out);
                 out[batches[c].nx - 1] = 19;
                 const struct qrn_matmul_args a = {
-                    .w = w.w, .scales = w.scales, .biases = w.biases,
+                    .w = w.w,
+                    .scales = w.scales,
+                    .biases = w.biases,
                     .x = mem_filled(&m, &r, 1.0, batches[c].nx, batches[c].x),
                     .out = mem_tensor(&m, QRN_F32, batches[c].nx, out),
                     .activation = i ? QRN_ACT_Q8 : QRN_ACT_F32};
                 for (size_t j = 0; j < d.n; j++)
-                    op_test_against_reference(d.dev[j], QRN_OP_matmul, &a, tolerance, batches[c].why);
+                    op_test_against_reference(d.dev[j], QRN_OP_matmul, &a, tolerance,
+                                              batches[c].why);
             }
     devices_close(&d);
     mem_free_all(&m);
@@ -189,7 +201,8 @@ static void errors_of(const struct qrn_matmul_args *a, double *ours, double *pla
     float *w = test_malloc((size_t)k * sizeof *w), *x = test_malloc((size_t)k * sizeof *x);
     *ours = *plain = 0.0;
     for (int64_t r = 0; r < a->x.shape[0] * n; r++) {
-        const struct qrn_weight_row row = qrn_weight_row(&a->w, &a->scales, &a->biases, 0, 0, r % n);
+        const struct qrn_weight_row row =
+            qrn_weight_row(&a->w, &a->scales, &a->biases, 0, 0, r % n);
         const float *from = (const float *)a->x.data + r / n * k;
         const double want = qrn_ref_dot(&row, from, k, a->activation);
         const bool q8 = a->activation == QRN_ACT_Q8 && qrn_has_integer_form(a->w.dtype);
@@ -208,7 +221,8 @@ static void errors_of(const struct qrn_matmul_args *a, double *ours, double *pla
     test_free(x);
 }
 
-/* Blocks that llama.cpp wrote: the error of every kernel is at most 4 times that of the plain loop. */
+/* Blocks that llama.cpp wrote: the error of every kernel is at most 4 times that of the plain
+ * loop. */
 static void compare_file(const char *path)
 {
     struct tensor_file file;
@@ -220,7 +234,8 @@ static void compare_file(const char *path)
     int n_types = 0;
     tensor_file_open(path, &file);
     devices_open(&d, 2);
-    json_object_foreach(file.header, key, info) {
+    json_object_foreach(file.header, key, info)
+    {
         char name[16];
         size_t n_raw, n_values;
         const char *dot = strstr(key, ".raw");
@@ -243,15 +258,18 @@ static void compare_file(const char *path)
                 struct qrn_error err;
                 double ours, plain;
                 a.activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32;
-                for (size_t j = 0; (kernel = qrn_kernel_at(d.dev[i], QRN_OP_matmul, j)) != NULL; j++) {
+                for (size_t j = 0; (kernel = qrn_kernel_at(d.dev[i], QRN_OP_matmul, j)) != NULL;
+                     j++) {
                     if (kernel->supports && !kernel->supports(&a)) continue;
-                    if (qrn_kernel_run(d.dev[i], kernel, &a, &err) != QRN_OK) fail_msg("%s", err.text);
+                    if (qrn_kernel_run(d.dev[i], kernel, &a, &err) != QRN_OK)
+                        fail_msg("%s", err.text);
                     errors_of(&a, &ours, &plain);
                     if (i == 0)
                         print_message("%-8s %s %-22s error %.3g, plain loop %.3g\n", name,
                                       q8 ? "q8 " : "f32", kernel->name, ours, plain);
                     if (!(ours <= 4 * plain))
-                        fail_msg("%s, %s: error %g, plain loop %g", kernel->name, name, ours, plain);
+                        fail_msg("%s, %s: error %g, plain loop %g", kernel->name, name, ours,
+                                 plain);
                 }
             }
         n_types++;
@@ -385,7 +403,8 @@ static void test_errors(void **state)
     op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "matmul: layout is 7, wants 0 or 1");
     a = good;
     a.scales = codes.scales;
-    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "matmul: scales and biases are for MLX codes in rows, w is q4_0");
+    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT,
+                  "matmul: scales and biases are for MLX codes in rows, w is q4_0");
     a = good;
     a.out = a.x;
     a.out.shape[1] = 5;
@@ -398,13 +417,15 @@ static void test_errors(void **state)
     op_test_fails(dev, op, &a, QRN_ERR_DTYPE, "matmul: biases is i32, wants f32 or f16 or bf16");
     a = codes;
     a.scales.shape[1] = 1;
-    op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul: biases.shape[1] is 2, wants 1 (that of scales)");
+    op_test_fails(dev, op, &a, QRN_ERR_SHAPE,
+                  "matmul: biases.shape[1] is 2, wants 1 (that of scales)");
     a = codes;
     a.scales.shape[0] = 4;
     op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul: scales.shape[0] is 4, wants 5 (that of w)");
     a = codes;
     a.scales = qrn_tensor_2d(QRN_BF16, codes.scales.data, 5, 4);
-    op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul: scales.shape[1] is 4 for 64 columns, wants groups of 32");
+    op_test_fails(dev, op, &a, QRN_ERR_SHAPE,
+                  "matmul: scales.shape[1] is 4 for 64 columns, wants groups of 32");
     a = codes;
     a.layout = QRN_LAYOUT_PACKED;
     op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "w is mlx_q4, packed");
@@ -417,7 +438,8 @@ static void test_errors(void **state)
     op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul: w.stride[0] is 32, wants 64 (packed)");
     a = plain;
     a.activation = QRN_ACT_Q8;
-    op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul: K is 33, 8-bit activations want a multiple of 32");
+    op_test_fails(dev, op, &a, QRN_ERR_SHAPE,
+                  "matmul: K is 33, 8-bit activations want a multiple of 32");
     qrn_device_close(dev);
     mem_free_all(&m);
 }
@@ -425,9 +447,9 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),    cmocka_unit_test(test_plain_tails),
-        cmocka_unit_test(test_strided),  cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_golden_blocks),
+        cmocka_unit_test(test_types),         cmocka_unit_test(test_plain_tails),
+        cmocka_unit_test(test_strided),       cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_golden_blocks),
         cmocka_unit_test(test_shared_blocks), cmocka_unit_test(test_pack),
         cmocka_unit_test(test_errors),
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * matmul: a row of out is a function of its x row and the weights alone.  For every kernel of every
- * device, rows of M at once equal rows one by one, packed weights equal those in rows, any number of
- * threads equals one; by memcmp. */
+ * device, rows of M at once equal rows one by one, packed weights equal those in rows, any number
+ * of threads equals one; by memcmp. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,7 +29,8 @@ static size_t run_kernels(struct qrn_device *dev, const struct qrn_matmul_args *
 }
 
 /* The weights as dev packs them, or absent. */
-static struct qrn_tensor pack(struct mem *m, struct qrn_device *dev, const struct qrn_matmul_args *a)
+static struct qrn_tensor pack(struct mem *m, struct qrn_device *dev,
+                              const struct qrn_matmul_args *a)
 {
     struct qrn_matmul_pack_args p = {
         .w = a->w, .scales = a->scales, .biases = a->biases, .activation = a->activation};
@@ -64,7 +65,8 @@ static void check_kernel(struct qrn_device *const devs[3], const char *kernel,
         }
     }
     static const int64_t some[] = {34, 64, 300};
-    const bool slow = strstr(kernel, "generic") != NULL; /* portable C has no tiles: fewer numbers of rows */
+    const bool slow =
+        strstr(kernel, "generic") != NULL; /* portable C has no tiles: fewer numbers of rows */
     for (int64_t i = 0; i < 33 + 3; i++) {
         const int64_t n_rows = i < 33 ? i + 1 : some[i - 33];
         if (n_rows > all->x.shape[0]) break;
@@ -83,20 +85,23 @@ static void check_kernel(struct qrn_device *const devs[3], const char *kernel,
     mem_free_all(&m);
 }
 
-static void check_type(struct devices *d, size_t i_type, bool q8, int64_t n_rows, int64_t n, int64_t k,
-                       int64_t group, enum qrn_dtype scales_type)
+static void check_type(struct devices *d, size_t i_type, bool q8, int64_t n_rows, int64_t n,
+                       int64_t k, int64_t group, enum qrn_dtype scales_type)
 {
     struct mem m = {0};
     struct rng r = {i_type};
-    const struct weights w = random_weights(&m, &r, i_type, 2, (const int64_t[]){n, k}, group, scales_type);
+    const struct weights w =
+        random_weights(&m, &r, i_type, 2, (const int64_t[]){n, k}, group, scales_type);
     const struct qrn_matmul_args all = {
-        .w = w.w, .scales = w.scales, .biases = w.biases,
+        .w = w.w,
+        .scales = w.scales,
+        .biases = w.biases,
         .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, k}),
         .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
         .activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32};
     char what[96];
-    snprintf(what, sizeof what, "%s %s, N %d, K %d", qrn_dtype_info(w.w.dtype)->name, q8 ? "q8" : "f32",
-             (int)n, (int)k);
+    snprintf(what, sizeof what, "%s %s, N %d, K %d", qrn_dtype_info(w.w.dtype)->name,
+             q8 ? "q8" : "f32", (int)n, (int)k);
     for (size_t i = 0; i < d[0].n; i++) {
         struct qrn_device *const devs[3] = {d[0].dev[i], d[1].dev[i], d[2].dev[i]};
         struct qrn_matmul_args packed = all;
@@ -141,7 +146,8 @@ static void test_types(void **state)
 static void test_many_rows(void **state)
 {
     (void)state;
-    static const enum qrn_dtype types[] = {QRN_F32, QRN_BF16, QRN_Q4_0, QRN_Q8_0, QRN_Q4_K, QRN_Q6_K};
+    static const enum qrn_dtype types[] = {QRN_F32,  QRN_BF16, QRN_Q4_0,
+                                           QRN_Q8_0, QRN_Q4_K, QRN_Q6_K};
     struct devices d[3];
     open_all(d);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
@@ -159,7 +165,8 @@ static void test_tails(void **state)
     struct devices d[3];
     open_all(d);
     for (size_t t = 0; t < 3; t++)
-        for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) check_type(d, t, false, 34, 37, ks[i], 32, QRN_F32);
+        for (size_t i = 0; i < sizeof ks / sizeof *ks; i++)
+            check_type(d, t, false, 34, 37, ks[i], 32, QRN_F32);
     close_all(d);
 }
 
@@ -178,7 +185,9 @@ static void test_layouts(void **state)
                 const struct weights w =
                     random_weights(&m, &r, t, 2, (const int64_t[]){33, 512}, 64, QRN_BF16);
                 struct qrn_matmul_args a = {
-                    .w = w.w, .scales = w.scales, .biases = w.biases,
+                    .w = w.w,
+                    .scales = w.scales,
+                    .biases = w.biases,
                     .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){3, 512}),
                     .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){3, 33}),
                     .activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32};

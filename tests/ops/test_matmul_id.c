@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * matmul_id: every kernel against the reference; the bits of matmul with the chosen matrix, rows and
- * packed; ids that repeat, that nobody names, that are new in a replay; every documented error. */
+ * matmul_id: every kernel against the reference; the bits of matmul with the chosen matrix, rows
+ * and packed; ids that repeat, that nobody names, that are new in a replay; every documented
+ * error. */
 #include <stdio.h>
 
 #include "support/weights.h"
@@ -19,8 +20,8 @@ static const struct {
     {5, 0, 3, 16, 256, false, "no experts chosen"},
 };
 
-static const enum qrn_dtype types[] = {QRN_F32, QRN_BF16, QRN_Q4_0, QRN_Q4_K, QRN_Q6_K, QRN_IQ3_S,
-                                       QRN_MLX_Q4};
+static const enum qrn_dtype types[] = {QRN_F32,  QRN_BF16,  QRN_Q4_0,  QRN_Q4_K,
+                                       QRN_Q6_K, QRN_IQ3_S, QRN_MLX_Q4};
 enum { N_TYPES = sizeof types / sizeof *types, N_CASES = sizeof cases / sizeof *cases };
 
 static size_t type_index(enum qrn_dtype dtype)
@@ -30,14 +31,18 @@ static size_t type_index(enum qrn_dtype dtype)
     return t;
 }
 
-static struct qrn_matmul_id_args make(struct mem *m, struct rng *r, enum qrn_dtype dtype, size_t c, bool q8)
+static struct qrn_matmul_id_args make(struct mem *m, struct rng *r, enum qrn_dtype dtype, size_t c,
+                                      bool q8)
 {
     const int64_t n = cases[c].n, k = cases[c].k, e = cases[c].n_experts, top_k = cases[c].top_k;
     const struct weights w =
         random_weights(m, r, type_index(dtype), 3, (const int64_t[]){e, n, k}, 64, QRN_BF16);
     struct qrn_matmul_id_args a = {
-        .w = w.w, .scales = w.scales, .biases = w.biases,
-        .x = mem_filled(m, r, 1.0, 3, (const int64_t[]){cases[c].n_tokens, cases[c].own_x ? top_k : 1, k}),
+        .w = w.w,
+        .scales = w.scales,
+        .biases = w.biases,
+        .x = mem_filled(m, r, 1.0, 3,
+                        (const int64_t[]){cases[c].n_tokens, cases[c].own_x ? top_k : 1, k}),
         .ids = mem_tensor(m, QRN_I32, 2, (const int64_t[]){cases[c].n_tokens, top_k}),
         .out = mem_tensor(m, QRN_F32, 3, (const int64_t[]){cases[c].n_tokens, top_k, n}),
         .activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32};
@@ -87,7 +92,8 @@ static void expect_matmul(struct qrn_device *dev, const struct qrn_matmul_id_arg
             *to[i] = qrn_tensor_2d(part.dtype, part.data, part.shape[1], part.shape[2]);
         }
         const int64_t i_x = n_x > 1 ? s : s / top_k;
-        one.x = qrn_tensor_2d(QRN_F32, (const float *)a->x.data + i_x * a->x.shape[2], 1, a->x.shape[2]);
+        one.x = qrn_tensor_2d(QRN_F32, (const float *)a->x.data + i_x * a->x.shape[2], 1,
+                              a->x.shape[2]);
         one.out = qrn_tensor_2d(QRN_F32, want, 1, n);
         struct qrn_error err;
         if (qrn_matmul(dev, &one, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
@@ -114,11 +120,14 @@ static void test_matmul_bits(void **state)
                     struct qrn_matmul_id_args a = rows;
                     if (qrn_matmul_id(d.dev[i], &a, &err) != QRN_OK) fail_msg("%s", err.text);
                     expect_matmul(d.dev[i], &a, &rows, cases[c].why);
-                    struct qrn_matmul_pack_args p = {
-                        .w = a.w, .scales = a.scales, .biases = a.biases, .activation = a.activation};
+                    struct qrn_matmul_pack_args p = {.w = a.w,
+                                                     .scales = a.scales,
+                                                     .biases = a.biases,
+                                                     .activation = a.activation};
                     assert_int_equal(qrn_matmul_packed_bytes(d.dev[i], &p, &n_bytes, &err), QRN_OK);
                     if (n_bytes) {
-                        p.packed = qrn_tensor_1d(QRN_U8, mem_guarded(&m, n_bytes), (int64_t)n_bytes);
+                        p.packed =
+                            qrn_tensor_1d(QRN_U8, mem_guarded(&m, n_bytes), (int64_t)n_bytes);
                         if (qrn_matmul_pack(d.dev[i], &p, &err) != QRN_OK) fail_msg("%s", err.text);
                         a.w.data = p.packed.data;
                         a.w.n_bytes = n_bytes;
@@ -149,8 +158,7 @@ static void test_replay(void **state)
     for (int run = 0; run < 3; run++) {
         if (qrn_encoder_submit(enc, &err) != QRN_OK) fail_msg("%s", err.text);
         expect_matmul(dev, &a, &a, "replay");
-        for (int i = 0; i < 70 * 3; i++)
-            ((int32_t *)a.ids.data)[i] = (int32_t)rng_below(&r, 4);
+        for (int i = 0; i < 70 * 3; i++) ((int32_t *)a.ids.data)[i] = (int32_t)rng_below(&r, 4);
     }
     ((int32_t *)a.ids.data)[17] = 4;
     assert_int_equal(qrn_encoder_submit(enc, &err), QRN_ERR_ARGUMENT);
@@ -180,7 +188,8 @@ static void test_errors(void **state)
     op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul_id: ids.shape[0] is 32, wants 33");
     a = good;
     a.ids = qrn_tensor_2d(QRN_I32, good.ids.data, 33, 1);
-    op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul_id: x.shape[1] is 2, wants 1 or 1 (top_k of ids)");
+    op_test_fails(dev, op, &a, QRN_ERR_SHAPE,
+                  "matmul_id: x.shape[1] is 2, wants 1 or 1 (top_k of ids)");
     a = good;
     a.ids.dtype = QRN_F32;
     op_test_fails(dev, op, &a, QRN_ERR_DTYPE, "matmul_id: ids is f32, wants i32");
@@ -188,8 +197,13 @@ static void test_errors(void **state)
     a.out.shape[2] = 18;
     op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul_id: out.shape[2] is 18, wants 19");
     a = good;
-    a.activation = (enum qrn_activation_type)-1;
+    a.activation = (enum qrn_activation_type) - 1;
     op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "matmul_id: activation is -1, wants 0 or 1");
+    a = good; /* one row of memory seen as very many */
+    a.x.shape[0] = a.ids.shape[0] = a.out.shape[0] = (int64_t)1 << 30;
+    a.x.stride[0] = a.ids.stride[0] = a.out.stride[0] = 0;
+    op_test_fails(dev, op, &a, QRN_ERR_SHAPE,
+                  "matmul_id: ids has 2147483648 elements, at most 2147483647");
     a = good;
     a.layout = QRN_LAYOUT_PACKED;
     op_test_fails(dev, op, &a, QRN_ERR_UNSUPPORTED, "matmul_id: no kernel");

@@ -9,15 +9,17 @@
 #include "support/op_test.h"
 
 /* X(NAME, bytes into a block at which f16 scales stand; -1: none) */
-#define WEIGHT_TYPES(X)                                                                        \
-    X(F32, -1, -1) X(F16, 0, -1) X(BF16, -1, -1) X(F64, -1, -1) X(F8_E4M3, -1, -1)              \
-    X(Q4_0, 0, -1) X(Q4_1, 0, 2) X(Q5_0, 0, -1) X(Q5_1, 0, 2) X(Q8_0, 0, -1) X(Q8_1, 0, 2)      \
-    X(Q2_K, 80, 82) X(Q3_K, 108, -1) X(Q4_K, 0, 2) X(Q5_K, 0, 2) X(Q6_K, 208, -1) X(Q8_K, -1, -1) \
-    X(IQ2_XXS, 0, -1) X(IQ2_XS, 0, -1) X(IQ3_XXS, 0, -1) X(IQ1_S, 0, -1) X(IQ4_NL, 0, -1)       \
-    X(IQ3_S, 0, -1) X(IQ2_S, 0, -1) X(IQ4_XS, 0, -1) X(IQ1_M, -1, -1) X(TQ1_0, 52, -1)          \
-    X(TQ2_0, 64, -1) X(MXFP4, -1, -1) X(NVFP4, -1, -1) X(Q1_0, 0, -1) X(Q2_0, 0, -1)            \
-    X(MLX_Q2, -1, -1) X(MLX_Q3, -1, -1) X(MLX_Q4, -1, -1) X(MLX_Q5, -1, -1) X(MLX_Q6, -1, -1)   \
-    X(MLX_Q8, -1, -1)
+#define WEIGHT_TYPES(X)                                                                            \
+    X(F32, -1, -1)                                                                                 \
+    X(F16, 0, -1) X(BF16, -1, -1) X(F64, -1, -1) X(F8_E4M3, -1, -1) X(Q4_0, 0, -1) X(Q4_1, 0, 2)   \
+        X(Q5_0, 0, -1) X(Q5_1, 0, 2) X(Q8_0, 0, -1) X(Q8_1, 0, 2) X(Q2_K, 80, 82) X(Q3_K, 108, -1) \
+            X(Q4_K, 0, 2) X(Q5_K, 0, 2) X(Q6_K, 208, -1) X(Q8_K, -1, -1) X(IQ2_XXS, 0, -1)         \
+                X(IQ2_XS, 0, -1) X(IQ3_XXS, 0, -1) X(IQ1_S, 0, -1) X(IQ4_NL, 0, -1)                \
+                    X(IQ3_S, 0, -1) X(IQ2_S, 0, -1) X(IQ4_XS, 0, -1) X(IQ1_M, -1, -1)              \
+                        X(TQ1_0, 52, -1) X(TQ2_0, 64, -1) X(MXFP4, -1, -1) X(NVFP4, -1, -1)        \
+                            X(Q1_0, 0, -1) X(Q2_0, 0, -1) X(MLX_Q2, -1, -1) X(MLX_Q3, -1, -1)      \
+                                X(MLX_Q4, -1, -1) X(MLX_Q5, -1, -1) X(MLX_Q6, -1, -1)              \
+                                    X(MLX_Q8, -1, -1)
 
 static const struct {
     enum qrn_dtype dtype;
@@ -66,7 +68,8 @@ static inline struct weights random_weights(struct mem *m, struct rng *r, size_t
     struct weights out = {.w = mem_tensor(m, t, n_dims, shape)};
     const struct qrn_dtype_info *info = qrn_dtype_info(t);
     const int64_t n = qrn_tensor_n_elements(&out.w) / info->block_elements;
-    for (int64_t i = 0; i < n; i++) random_block(r, i_type, (uint8_t *)out.w.data + i * info->block_bytes);
+    for (int64_t i = 0; i < n; i++)
+        random_block(r, i_type, (uint8_t *)out.w.data + i * info->block_bytes);
     if (!qrn_is_mlx(t)) return out;
     int64_t by_group[QRN_MAX_DIMS];
     memcpy(by_group, shape, sizeof *shape * (size_t)n_dims);

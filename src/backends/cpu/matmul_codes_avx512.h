@@ -14,7 +14,8 @@ INLINE __m512i load_512(const void *p)
     return _mm512_loadu_si512(p);
 }
 
-/* (a >> right) & mask, a << -right where right is negative; nothing crosses a byte that mask keeps. */
+/* (a >> right) & mask, a << -right where right is negative; nothing crosses a byte that mask
+ * keeps. */
 INLINE __m512i field_512(__m512i a, int right, int mask)
 {
     const __m512i s = right > 0   ? _mm512_srli_epi16(a, (unsigned)right)
@@ -51,8 +52,7 @@ INLINE void load_codes_512(const struct matmul_form f, const char *p, __m512i v[
     }
     if (f.bits - done == 1) {
         const __m512i a = load_512(p);
-        for (int q = 0; q < 8; q++)
-            v[q] = _mm512_or_si512(v[q], field_512(a, q - done, 1 << done));
+        for (int q = 0; q < 8; q++) v[q] = _mm512_or_si512(v[q], field_512(a, q - done, 1 << done));
     }
 }
 
@@ -70,8 +70,8 @@ INLINE __m512 load_head_512(const struct matmul_form f, const char *p, int i)
     if (f.head == HEAD_F32_F32) return _mm512_loadu_ps(p + 64 * i);
     if (f.head == HEAD_E8M0) { /* 2^(e - 128); what is below 2^-126 is 0 */
         const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
-        const __m512i less = _mm512_max_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)),
-                                              _mm512_setzero_si512());
+        const __m512i less =
+            _mm512_max_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), _mm512_setzero_si512());
         return _mm512_castsi512_ps(_mm512_slli_epi32(less, 23));
     }
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p + 32 * i)));

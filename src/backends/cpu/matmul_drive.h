@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * How the x86 kernels walk a product: 16 weight rows (a group) at a time from an image of interleaved
- * rows, which is the packed tensor, or is written for some groups and columns when weights lie in
- * rows.  Cutting K is exact: sums wait in out as they are.
+ * How the x86 kernels walk a product: 16 weight rows (a group) at a time from an image of
+ * interleaved rows, which is the packed tensor, or is written for some groups and columns when
+ * weights lie in rows.  Cutting K is exact: sums wait in out as they are.
  *
  * A unit is what an instruction set gives: how x is prepared, and the product of some groups with a
  * few rows.  Any walk gives the same bits. */
@@ -31,7 +31,8 @@ struct matmul_act_form {
 };
 
 /* What goes with the sums of q over the two halves. */
-static inline void act_sums(struct matmul_act *a, int32_t sum0, int32_t sum1, struct matmul_act_form f)
+static inline void act_sums(struct matmul_act *a, int32_t sum0, int32_t sum1,
+                            struct matmul_act_form f)
 {
     a->sum = (float)(sum0 + sum1);
     if (f.sub == SUB_HALVES_MIN) {
@@ -49,17 +50,18 @@ static inline void act_sums(struct matmul_act *a, int32_t sum0, int32_t sum1, st
 /* How far ahead cold weights are asked for; the processor alone looks less far. */
 enum { AHEAD_BYTES = 4096 };
 
-/* out[r][0 .. n - 1] of some rows and groups over k columns: continued from what out holds, or new. */
+/* out[r][0 .. n - 1] of some rows and groups over k columns: continued from what out holds, or
+ * new. */
 struct matmul_tile {
-    const char *w;        /* image of the first group, at the first column */
-    size_t group_bytes;   /* from one group to the next */
+    const char *w;      /* image of the first group, at the first column */
+    size_t group_bytes; /* from one group to the next */
     int n_groups;
-    int64_t n;            /* outputs: at most 16 * n_groups */
-    int64_t k;            /* columns */
-    int64_t mlx_blocks;   /* blocks of 32 under one head, MLX codes only */
-    bool begin;           /* not continued */
-    bool cold;            /* w comes from memory: the first rows that meet it */
-    int n_rows;           /* 1 .. the unit's tile_rows */
+    int64_t n;                    /* outputs: at most 16 * n_groups */
+    int64_t k;                    /* columns */
+    int64_t mlx_blocks;           /* blocks of 32 under one head, MLX codes only */
+    bool begin;                   /* not continued */
+    bool cold;                    /* w comes from memory: the first rows that meet it */
+    int n_rows;                   /* 1 .. the unit's tile_rows */
     const void *x[MAX_TILE_ROWS]; /* floats, or struct matmul_act, at the first column */
     float *out[MAX_TILE_ROWS];
 };
@@ -69,9 +71,9 @@ typedef void (*matmul_unpack_fn)(const char *image, int64_t k, int64_t mlx_block
 
 struct matmul_unit {
     int tile_rows;
-    int chunk_groups;    /* groups that share the walk over rows */
-    int64_t chunk_k;     /* columns, in multiples of 256, when several tiles of rows do */
-    bool acts;           /* x as struct matmul_act */
+    int chunk_groups; /* groups that share the walk over rows */
+    int64_t chunk_k;  /* columns, in multiples of 256, when several tiles of rows do */
+    bool acts;        /* x as struct matmul_act */
     struct matmul_act_form form;
     void (*round)(const float *x, int64_t n_blocks, struct matmul_act_form form,
                   struct matmul_act *out);
@@ -104,7 +106,8 @@ static inline size_t drive_lane_bytes(const struct matmul_job *j, const struct m
 static inline size_t drive_scratch_bytes(const struct matmul_job *j, const struct matmul_unit *u,
                                          int n_threads)
 {
-    return matmul_slots_bytes(j) + drive_acts_bytes(j, u) + drive_lane_bytes(j, u) * (size_t)n_threads;
+    return matmul_slots_bytes(j) + drive_acts_bytes(j, u) +
+           drive_lane_bytes(j, u) * (size_t)n_threads;
 }
 
 static inline bool drive_supports(const struct matmul_job *j)
@@ -127,8 +130,8 @@ struct drive {
 };
 
 /* Groups g .. g + n - 1 of matrix i, columns k0 .. k0 + k - 1, in own memory. */
-static inline void drive_write(const struct drive *d, int64_t i, int64_t g, int n, int64_t k0, int64_t k,
-                               size_t bytes, bool as_f32)
+static inline void drive_write(const struct drive *d, int64_t i, int64_t g, int n, int64_t k0,
+                               int64_t k, size_t bytes, bool as_f32)
 {
     const struct matmul_job *j = d->j;
     for (int c = 0; c < n; c++) {
@@ -162,8 +165,8 @@ static inline void drive_rows(const struct drive *d, int64_t i, int64_t g, int64
     }
 }
 
-/* Groups g .. g + n - 1 of matrix i: for each run of columns the weights as the unit wants them, then
- * all rows. */
+/* Groups g .. g + n - 1 of matrix i: for each run of columns the weights as the unit wants them,
+ * then all rows. */
 static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int n)
 {
     const struct matmul_job *j = d->j;
@@ -174,10 +177,12 @@ static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int 
     const bool one_tile = matmul_n_rows(j, i) <= u->tile_rows;
     const int64_t step = direct && one_tile ? j->k : u->chunk_k;
     const size_t whole = j->packed ? image_group_bytes(type, j->k, d->mlx_group) : 0;
-    const char *image = j->packed ? (const char *)j->w->data + (size_t)(i * n_groups + g) * whole : NULL;
+    const char *image =
+        j->packed ? (const char *)j->w->data + (size_t)(i * n_groups + g) * whole : NULL;
     for (int64_t k0 = 0; k0 < j->k; k0 += step) {
         const int64_t k = j->k - k0 < step ? j->k - k0 : step;
-        struct matmul_tile t = {.n_groups = n, .k = k, .mlx_blocks = d->mlx_group / 32, .begin = k0 == 0};
+        struct matmul_tile t = {
+            .n_groups = n, .k = k, .mlx_blocks = d->mlx_group / 32, .begin = k0 == 0};
         t.n = j->n - g * IMAGE_ROWS < n * IMAGE_ROWS ? j->n - g * IMAGE_ROWS : n * IMAGE_ROWS;
         if (direct) {
             t.cold = true;
@@ -191,8 +196,9 @@ static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int 
                 drive_write(d, i, g, n, k0, k, t.group_bytes, !as_image);
             else
                 for (int c = 0; c < n; c++)
-                    u->unpack(image + (size_t)c * whole + image_group_bytes(type, k0, d->mlx_group), k,
-                              d->mlx_group / 32, (float *)(void *)(d->own + (size_t)c * t.group_bytes));
+                    u->unpack(image + (size_t)c * whole + image_group_bytes(type, k0, d->mlx_group),
+                              k, d->mlx_group / 32,
+                              (float *)(void *)(d->own + (size_t)c * t.group_bytes));
         }
         drive_rows(d, i, g, k0, direct || as_image ? u->product : u->product_f32, &t);
     }
@@ -205,10 +211,10 @@ static inline void drive_zero(const struct matmul_job *j, int64_t i, int64_t n0,
         for (int64_t n = n0; n < n1; n++) matmul_row_at(j, i, r).out[n] = 0.0f;
 }
 
-/* This lane's groups of matrix i, when all groups of all matrices stand in a row, each as long as it
- * costs; from is where matrix i begins, [low, high) what this lane does. */
-static inline void drive_share(int64_t from, int64_t cost, int64_t n_groups, int64_t low, int64_t high,
-                               int64_t *begin, int64_t *end)
+/* This lane's groups of matrix i, when all groups of all matrices stand in a row, each as long as
+ * it costs; from is where matrix i begins, [low, high) what this lane does. */
+static inline void drive_share(int64_t from, int64_t cost, int64_t n_groups, int64_t low,
+                               int64_t high, int64_t *begin, int64_t *end)
 {
     const int64_t b = low <= from ? 0 : (low - from + cost - 1) / cost;
     const int64_t e = high <= from ? 0 : (high - from + cost - 1) / cost;
@@ -223,7 +229,8 @@ static inline void drive_products(const struct qrn_cpu_lane *lane, const struct 
     int64_t total = 0, from = 0;
     for (int64_t i = 0; i < j->n_matrices; i++) total += drive_cost(matmul_n_rows(j, i)) * n_groups;
     const int64_t low = total / lane->n * lane->i + total % lane->n * lane->i / lane->n;
-    const int64_t high = total / lane->n * (lane->i + 1) + total % lane->n * (lane->i + 1) / lane->n;
+    const int64_t high =
+        total / lane->n * (lane->i + 1) + total % lane->n * (lane->i + 1) / lane->n;
     for (int64_t i = 0; i < j->n_matrices && from < high; i++) {
         const int64_t cost = drive_cost(matmul_n_rows(j, i));
         int64_t begin, end;
@@ -233,7 +240,8 @@ static inline void drive_products(const struct qrn_cpu_lane *lane, const struct 
         if (j->k == 0 && begin < end)
             drive_zero(j, i, begin * IMAGE_ROWS, end * IMAGE_ROWS < j->n ? end * IMAGE_ROWS : j->n);
         for (int64_t g = begin; g < end && j->k; g += d->u->chunk_groups)
-            drive_chunk(d, i, g, (int)(end - g < d->u->chunk_groups ? end - g : d->u->chunk_groups));
+            drive_chunk(d, i, g,
+                        (int)(end - g < d->u->chunk_groups ? end - g : d->u->chunk_groups));
     }
 }
 
@@ -260,11 +268,13 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
     struct matmul_act *acts = (struct matmul_act *)(void *)(at + matmul_slots_bytes(j));
     const size_t shared = matmul_slots_bytes(j) + drive_acts_bytes(j, u);
     const struct drive d = {
-        .j = j, .u = u, .acts = u->acts ? acts : NULL,
+        .j = j,
+        .u = u,
+        .acts = u->acts ? acts : NULL,
         .own = at + shared + drive_lane_bytes(j, u) * (size_t)lane->i,
-        .mlx_group = j->packed               ? image_mlx_group(j->w)
+        .mlx_group = j->packed                   ? image_mlx_group(j->w)
                      : j->scales->n_dims && j->k ? qrn_mlx_group(j->w, j->scales)
-                                             : 32,
+                                                 : 32,
     };
     if (j->ids && lane->i == 0) matmul_sort_slots(j);
     if (u->acts) drive_round(lane, j, u, acts);
@@ -273,27 +283,31 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
 }
 
 /* The functions of a kernel of one op, from unit(job) and takes(job), and the kernel. */
-#define MATMUL_KERNEL(op_, variant, features)                                                 \
-    static size_t op_##_scratch(const void *args, int n_threads)                              \
-    {                                                                                         \
-        const struct matmul_job j = op_##_job(args);                                          \
-        const struct matmul_unit u = unit(&j);                                                \
-        return drive_scratch_bytes(&j, &u, n_threads);                                        \
-    }                                                                                         \
-    static void op_##_run(void *lane, const void *args)                                       \
-    {                                                                                         \
-        struct matmul_job j = op_##_job(args);                                                \
-        const struct matmul_unit u = unit(&j);                                                \
-        drive_run(lane, &j, &u);                                                              \
-    }                                                                                         \
-    static bool op_##_supports(const void *args)                                              \
-    {                                                                                         \
-        const struct matmul_job j = op_##_job(args);                                          \
-        return takes(&j) && drive_supports(&j);                                               \
-    }                                                                                         \
-    const struct qrn_kernel qrn_cpu_##op_##_##variant = {                                     \
-        .op = QRN_OP_##op_, .name = "cpu." #op_ "." #variant, .needs = (features),            \
-        .supports = op_##_supports, .scratch_bytes = op_##_scratch, .run = op_##_run,         \
+#define MATMUL_KERNEL(op_, variant, features)                    \
+    static size_t op_##_scratch(const void *args, int n_threads) \
+    {                                                            \
+        const struct matmul_job j = op_##_job(args);             \
+        const struct matmul_unit u = unit(&j);                   \
+        return drive_scratch_bytes(&j, &u, n_threads);           \
+    }                                                            \
+    static void op_##_run(void *lane, const void *args)          \
+    {                                                            \
+        struct matmul_job j = op_##_job(args);                   \
+        const struct matmul_unit u = unit(&j);                   \
+        drive_run(lane, &j, &u);                                 \
+    }                                                            \
+    static bool op_##_supports(const void *args)                 \
+    {                                                            \
+        const struct matmul_job j = op_##_job(args);             \
+        return takes(&j) && drive_supports(&j);                  \
+    }                                                            \
+    const struct qrn_kernel qrn_cpu_##op_##_##variant = {        \
+        .op = QRN_OP_##op_,                                      \
+        .name = "cpu." #op_ "." #variant,                        \
+        .needs = (features),                                     \
+        .supports = op_##_supports,                              \
+        .scratch_bytes = op_##_scratch,                          \
+        .run = op_##_run,                                        \
     }
 
 #endif

@@ -152,25 +152,54 @@ void qrn_matmul_take(const struct qrn_weight_row *row, int64_t i, struct matmul_
 {
     const struct qrn_dtype_info *info = qrn_dtype_info(row->dtype);
     const int per_block = info->block_elements / 32, sub = (int)(i % per_block);
-    const uint8_t *b = (const uint8_t *)row->blocks + (size_t)(i / per_block) * (size_t)info->block_bytes;
+    const uint8_t *b =
+        (const uint8_t *)row->blocks + (size_t)(i / per_block) * (size_t)info->block_bytes;
     switch ((int)row->dtype) {
-    case QRN_Q4_0: case QRN_IQ4_NL: take_half_bytes(b, false, false, out); break;
-    case QRN_Q4_1: take_half_bytes(b, true, false, out); break;
-    case QRN_Q5_0: take_half_bytes(b, false, true, out); break;
-    case QRN_Q5_1: take_half_bytes(b, true, true, out); break;
-    case QRN_Q8_0: take_q8_0(b, out); break;
-    case QRN_Q2_K: take_q2_k(b, sub, out); break;
-    case QRN_Q3_K: take_q3_k(b, sub, out); break;
-    case QRN_Q4_K: take_scale_min(b, sub, false, out); break;
-    case QRN_Q5_K: take_scale_min(b, sub, true, out); break;
-    case QRN_Q6_K: take_q6_k(b, sub, out); break;
-    case QRN_IQ4_XS: take_iq4_xs(b, sub, out); break;
+    case QRN_Q4_0:
+    case QRN_IQ4_NL:
+        take_half_bytes(b, false, false, out);
+        break;
+    case QRN_Q4_1:
+        take_half_bytes(b, true, false, out);
+        break;
+    case QRN_Q5_0:
+        take_half_bytes(b, false, true, out);
+        break;
+    case QRN_Q5_1:
+        take_half_bytes(b, true, true, out);
+        break;
+    case QRN_Q8_0:
+        take_q8_0(b, out);
+        break;
+    case QRN_Q2_K:
+        take_q2_k(b, sub, out);
+        break;
+    case QRN_Q3_K:
+        take_q3_k(b, sub, out);
+        break;
+    case QRN_Q4_K:
+        take_scale_min(b, sub, false, out);
+        break;
+    case QRN_Q5_K:
+        take_scale_min(b, sub, true, out);
+        break;
+    case QRN_Q6_K:
+        take_q6_k(b, sub, out);
+        break;
+    case QRN_IQ4_XS:
+        take_iq4_xs(b, sub, out);
+        break;
     case QRN_MXFP4:
         out->d = b[0];
         nibbles(b + 1, out->codes);
         break;
-    case QRN_TQ1_0: take_tq1_0(b, sub, out); break;
-    case QRN_TQ2_0: take_tq2_0(b, sub, out); break;
-    default: take_mlx(row, b, i, out);
+    case QRN_TQ1_0:
+        take_tq1_0(b, sub, out);
+        break;
+    case QRN_TQ2_0:
+        take_tq2_0(b, sub, out);
+        break;
+    default:
+        take_mlx(row, b, i, out);
     }
 }

@@ -29,28 +29,29 @@ enum matmul_sub {
 
 enum matmul_levels { LEVELS_LINEAR, LEVELS_IQ4, LEVELS_FP4 };
 
-/* X(NAME, bits, blocks, head, sub, offset, levels); blocks 0: as many as a group of MLX codes has. */
-#define MATMUL_FORMS(X)                                      \
-    X(Q4_0, 4, 1, HEAD_F16, SUB_NONE, 8, LEVELS_LINEAR)      \
-    X(Q4_1, 4, 1, HEAD_F16_F16, SUB_NONE, 0, LEVELS_LINEAR)  \
-    X(Q5_0, 5, 1, HEAD_F16, SUB_NONE, 16, LEVELS_LINEAR)     \
-    X(Q5_1, 5, 1, HEAD_F16_F16, SUB_NONE, 0, LEVELS_LINEAR)  \
-    X(Q8_0, 8, 1, HEAD_F16, SUB_NONE, 128, LEVELS_LINEAR)    \
+/* X(NAME, bits, blocks, head, sub, offset, levels); blocks 0: as many as a group of MLX codes
+ * has. */
+#define MATMUL_FORMS(X)                                           \
+    X(Q4_0, 4, 1, HEAD_F16, SUB_NONE, 8, LEVELS_LINEAR)           \
+    X(Q4_1, 4, 1, HEAD_F16_F16, SUB_NONE, 0, LEVELS_LINEAR)       \
+    X(Q5_0, 5, 1, HEAD_F16, SUB_NONE, 16, LEVELS_LINEAR)          \
+    X(Q5_1, 5, 1, HEAD_F16_F16, SUB_NONE, 0, LEVELS_LINEAR)       \
+    X(Q8_0, 8, 1, HEAD_F16, SUB_NONE, 128, LEVELS_LINEAR)         \
     X(Q2_K, 2, 8, HEAD_F16_F16, SUB_HALVES_MIN, 0, LEVELS_LINEAR) \
-    X(Q3_K, 3, 8, HEAD_F16, SUB_HALVES, 4, LEVELS_LINEAR)    \
-    X(Q4_K, 4, 8, HEAD_F16_F16, SUB_SCALE_MIN, 0, LEVELS_LINEAR) \
-    X(Q5_K, 5, 8, HEAD_F16_F16, SUB_SCALE_MIN, 0, LEVELS_LINEAR) \
-    X(Q6_K, 6, 8, HEAD_F16, SUB_HALVES, 32, LEVELS_LINEAR)   \
-    X(IQ4_NL, 4, 1, HEAD_F16, SUB_NONE, 0, LEVELS_IQ4)       \
-    X(IQ4_XS, 4, 8, HEAD_F16, SUB_SCALE, 0, LEVELS_IQ4)      \
-    X(MXFP4, 4, 1, HEAD_E8M0, SUB_NONE, 0, LEVELS_FP4)       \
-    X(TQ1_0, 2, 8, HEAD_F16, SUB_NONE, 1, LEVELS_LINEAR)     \
-    X(TQ2_0, 2, 8, HEAD_F16, SUB_NONE, 1, LEVELS_LINEAR)     \
-    X(MLX_Q2, 2, 0, HEAD_F32_F32, SUB_NONE, 0, LEVELS_LINEAR) \
-    X(MLX_Q3, 3, 0, HEAD_F32_F32, SUB_NONE, 0, LEVELS_LINEAR) \
-    X(MLX_Q4, 4, 0, HEAD_F32_F32, SUB_NONE, 0, LEVELS_LINEAR) \
-    X(MLX_Q5, 5, 0, HEAD_F32_F32, SUB_NONE, 0, LEVELS_LINEAR) \
-    X(MLX_Q6, 6, 0, HEAD_F32_F32, SUB_NONE, 0, LEVELS_LINEAR) \
+    X(Q3_K, 3, 8, HEAD_F16, SUB_HALVES, 4, LEVELS_LINEAR)         \
+    X(Q4_K, 4, 8, HEAD_F16_F16, SUB_SCALE_MIN, 0, LEVELS_LINEAR)  \
+    X(Q5_K, 5, 8, HEAD_F16_F16, SUB_SCALE_MIN, 0, LEVELS_LINEAR)  \
+    X(Q6_K, 6, 8, HEAD_F16, SUB_HALVES, 32, LEVELS_LINEAR)        \
+    X(IQ4_NL, 4, 1, HEAD_F16, SUB_NONE, 0, LEVELS_IQ4)            \
+    X(IQ4_XS, 4, 8, HEAD_F16, SUB_SCALE, 0, LEVELS_IQ4)           \
+    X(MXFP4, 4, 1, HEAD_E8M0, SUB_NONE, 0, LEVELS_FP4)            \
+    X(TQ1_0, 2, 8, HEAD_F16, SUB_NONE, 1, LEVELS_LINEAR)          \
+    X(TQ2_0, 2, 8, HEAD_F16, SUB_NONE, 1, LEVELS_LINEAR)          \
+    X(MLX_Q2, 2, 0, HEAD_F32_F32, SUB_NONE, 0, LEVELS_LINEAR)     \
+    X(MLX_Q3, 3, 0, HEAD_F32_F32, SUB_NONE, 0, LEVELS_LINEAR)     \
+    X(MLX_Q4, 4, 0, HEAD_F32_F32, SUB_NONE, 0, LEVELS_LINEAR)     \
+    X(MLX_Q5, 5, 0, HEAD_F32_F32, SUB_NONE, 0, LEVELS_LINEAR)     \
+    X(MLX_Q6, 6, 0, HEAD_F32_F32, SUB_NONE, 0, LEVELS_LINEAR)     \
     X(MLX_Q8, 8, 0, HEAD_F32_F32, SUB_NONE, 0, LEVELS_LINEAR)
 
 struct matmul_form {
@@ -64,7 +65,7 @@ struct matmul_form {
 /* 32 weights of one row. */
 struct matmul_block {
     uint8_t codes[32];
-    uint32_t d, m;     /* the head's fields, as bits of its type */
+    uint32_t d, m;      /* the head's fields, as bits of its type */
     uint8_t s[2], t[2]; /* of the block (the first) or of its halves */
 };
 

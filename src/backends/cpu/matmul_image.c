@@ -41,22 +41,30 @@ static void put_head(const struct matmul_form *f, const struct matmul_block *b, 
 {
     const uint16_t d = (uint16_t)b->d, m = (uint16_t)b->m;
     switch (f->head) {
-    case HEAD_F16_F16: memcpy(out + 32 + 2 * r, &m, 2); /* fall through */
-    case HEAD_F16: memcpy(out + 2 * r, &d, 2); break;
-    case HEAD_E8M0: out[r] = (uint8_t)b->d; break;
+    case HEAD_F16_F16:
+        memcpy(out + 32 + 2 * r, &m, 2); /* fall through */
+    case HEAD_F16:
+        memcpy(out + 2 * r, &d, 2);
+        break;
+    case HEAD_E8M0:
+        out[r] = (uint8_t)b->d;
+        break;
     case HEAD_F32_F32:
         memcpy(out + 4 * r, &b->d, 4);
         memcpy(out + 64 + 4 * r, &b->m, 4);
     }
 }
 
-static uint8_t *put_sub(const struct matmul_form *f, const struct matmul_block *b, int r, uint8_t *out)
+static uint8_t *put_sub(const struct matmul_form *f, const struct matmul_block *b, int r,
+                        uint8_t *out)
 {
     if (f->sub == SUB_NONE) return out;
     const bool halves_min = f->sub == SUB_HALVES_MIN;
     out[r] = (uint8_t)(halves_min ? b->s[0] | b->t[0] << 4 : b->s[0]);
     if (f->sub == SUB_SCALE) return out + 16;
-    out[16 + r] = (uint8_t)(halves_min ? b->s[1] | b->t[1] << 4 : f->sub == SUB_HALVES ? b->s[1] : b->t[0]);
+    out[16 + r] = (uint8_t)(halves_min             ? b->s[1] | b->t[1] << 4
+                            : f->sub == SUB_HALVES ? b->s[1]
+                                                   : b->t[0]);
     return out + 32;
 }
 
@@ -90,7 +98,8 @@ static void write_plain(const struct qrn_weight_row *rows, int n_rows, int64_t k
     }
 }
 
-void qrn_image_write(const struct qrn_weight_row *rows, int n_rows, int64_t k0, int64_t k, void *out)
+void qrn_image_write(const struct qrn_weight_row *rows, int n_rows, int64_t k0, int64_t k,
+                     void *out)
 {
     const enum qrn_dtype t = rows->dtype;
     if (n_rows < IMAGE_ROWS) memset(out, 0, image_group_bytes(t, k, rows->group));

@@ -12,13 +12,14 @@ struct matmul_job {
     bool packed, q8; /* q8: activations are rounded, and the type has an integer form */
     int64_t n, k;
     int64_t n_matrices;
-    int64_t n_x;           /* rows of x in all, numbered as its leading dimensions flatten */
-    int64_t most_rows;     /* no matrix meets more */
+    int64_t n_x;               /* rows of x in all, numbered as its leading dimensions flatten */
+    int64_t most_rows;         /* no matrix meets more */
     int64_t m, m2, w2, r2, r3; /* matmul: rows, batches of x, matrices along dimension -3, ratios */
-    const int32_t *ids;    /* matmul_id: [n_tokens, top_k], rows ids_stride apart; else NULL */
+    const int32_t *ids;        /* matmul_id: [n_tokens, top_k], rows ids_stride apart; else NULL */
     int64_t ids_stride, n_tokens, top_k, x_per_token;
-    int32_t *first; /* matmul_id: the slots of matrix e are slots[first[e]] .. slots[first[e + 1] - 1], */
-    int32_t *slots; /* a slot is token * top_k + rank */
+    /* matmul_id: the slots of matrix e are slots[first[e]] .. slots[first[e + 1] - 1]; a slot is
+     * token * top_k + rank. */
+    int32_t *first, *slots;
 };
 
 static inline int64_t matmul_dim(const struct qrn_tensor *t, int from_last)
@@ -31,11 +32,22 @@ static inline struct matmul_job matmul_job(const struct qrn_matmul_args *a)
     const int64_t w2 = matmul_dim(&a->w, 2), w3 = matmul_dim(&a->w, 3);
     const int64_t m = matmul_dim(&a->x, 1), m2 = matmul_dim(&a->x, 2), m3 = matmul_dim(&a->x, 3);
     struct matmul_job j = {
-        .w = &a->w, .scales = &a->scales, .biases = &a->biases, .x = &a->x, .out = &a->out,
+        .w = &a->w,
+        .scales = &a->scales,
+        .biases = &a->biases,
+        .x = &a->x,
+        .out = &a->out,
         .packed = a->layout == QRN_LAYOUT_PACKED,
         .q8 = a->activation == QRN_ACT_Q8 && qrn_has_integer_form(a->w.dtype),
-        .n = matmul_dim(&a->w, 1), .k = matmul_dim(&a->w, 0), .n_matrices = w2 * w3, .n_x = m * m2 * m3,
-        .m = m, .m2 = m2, .w2 = w2, .r2 = w2 ? m2 / w2 : 0, .r3 = w3 ? m3 / w3 : 0,
+        .n = matmul_dim(&a->w, 1),
+        .k = matmul_dim(&a->w, 0),
+        .n_matrices = w2 * w3,
+        .n_x = m * m2 * m3,
+        .m = m,
+        .m2 = m2,
+        .w2 = w2,
+        .r2 = w2 ? m2 / w2 : 0,
+        .r3 = w3 ? m3 / w3 : 0,
     };
     j.most_rows = j.m * j.r2 * j.r3;
     return j;
@@ -44,13 +56,23 @@ static inline struct matmul_job matmul_job(const struct qrn_matmul_args *a)
 static inline struct matmul_job matmul_id_job(const struct qrn_matmul_id_args *a)
 {
     return (struct matmul_job){
-        .w = &a->w, .scales = &a->scales, .biases = &a->biases, .x = &a->x, .out = &a->out,
+        .w = &a->w,
+        .scales = &a->scales,
+        .biases = &a->biases,
+        .x = &a->x,
+        .out = &a->out,
         .packed = a->layout == QRN_LAYOUT_PACKED,
         .q8 = a->activation == QRN_ACT_Q8 && qrn_has_integer_form(a->w.dtype),
-        .n = a->w.shape[1], .k = a->w.shape[2], .n_matrices = a->w.shape[0],
-        .n_x = a->x.shape[0] * a->x.shape[1], .most_rows = qrn_tensor_n_elements(&a->ids),
-        .ids = a->ids.data, .ids_stride = a->ids.stride[0], .n_tokens = a->ids.shape[0],
-        .top_k = a->ids.shape[1], .x_per_token = a->x.shape[1],
+        .n = a->w.shape[1],
+        .k = a->w.shape[2],
+        .n_matrices = a->w.shape[0],
+        .n_x = a->x.shape[0] * a->x.shape[1],
+        .most_rows = qrn_tensor_n_elements(&a->ids),
+        .ids = a->ids.data,
+        .ids_stride = a->ids.stride[0],
+        .n_tokens = a->ids.shape[0],
+        .top_k = a->ids.shape[1],
+        .x_per_token = a->x.shape[1],
     };
 }
 
@@ -104,7 +126,8 @@ static inline struct matmul_row matmul_row_at(const struct matmul_job *j, int64_
 }
 
 /* Row n of matrix i, of a job whose weights are not packed. */
-static inline struct qrn_weight_row matmul_weight_row(const struct matmul_job *j, int64_t i, int64_t n)
+static inline struct qrn_weight_row matmul_weight_row(const struct matmul_job *j, int64_t i,
+                                                      int64_t n)
 {
     const int64_t w2 = j->ids ? j->n_matrices : j->w2;
     return qrn_weight_row(j->w, j->scales, j->biases, i / w2, i % w2, n);

@@ -40,8 +40,7 @@ INLINE void product_rows(const enum qrn_dtype type, const struct matmul_tile *t,
         __m256 v[2 * TILE_GROUPS];
         for (int c = 0; c < 2 * n_groups; c++) {
             v[c] = load_weights(type, w[c / 2] + k * step, c % 2);
-            if (t->cold && c % 2 == 0)
-                _mm_prefetch(w[c / 2] + k * step + AHEAD_BYTES, _MM_HINT_T0);
+            if (t->cold && c % 2 == 0) _mm_prefetch(w[c / 2] + k * step + AHEAD_BYTES, _MM_HINT_T0);
         }
         for (int r = 0; r < n_rows; r++) {
             const __m256 xr = _mm256_set1_ps(x[r][k]);
@@ -59,12 +58,23 @@ INLINE void product(const enum qrn_dtype type, const struct matmul_tile *t)
     if (t->n_rows == 1)
         for (; g + 4 <= t->n_groups; g += 4) product_rows(type, t, g, 4, 1);
     for (; g < t->n_groups; g++) switch (t->n_rows) {
-        case 1: product_rows(type, t, g, 1, 1); break;
-        case 2: product_rows(type, t, g, 1, 2); break;
-        case 3: product_rows(type, t, g, 1, 3); break;
-        case 4: product_rows(type, t, g, 1, 4); break;
-        case 5: product_rows(type, t, g, 1, 5); break;
-        default: product_rows(type, t, g, 1, 6);
+        case 1:
+            product_rows(type, t, g, 1, 1);
+            break;
+        case 2:
+            product_rows(type, t, g, 1, 2);
+            break;
+        case 3:
+            product_rows(type, t, g, 1, 3);
+            break;
+        case 4:
+            product_rows(type, t, g, 1, 4);
+            break;
+        case 5:
+            product_rows(type, t, g, 1, 5);
+            break;
+        default:
+            product_rows(type, t, g, 1, 6);
         }
 }
 
@@ -89,7 +99,8 @@ INLINE __m256 level_256(const struct matmul_form f, __m256i v, int j)
     if (f.levels != LEVELS_LINEAR)
         return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(v, 24 - 8 * j), 24));
     const __m256i code = _mm256_and_si256(_mm256_srli_epi32(v, 8 * j), _mm256_set1_epi32(255));
-    return _mm256_cvtepi32_ps(f.offset ? _mm256_sub_epi32(code, _mm256_set1_epi32(f.offset)) : code);
+    return _mm256_cvtepi32_ps(f.offset ? _mm256_sub_epi32(code, _mm256_set1_epi32(f.offset))
+                                       : code);
 }
 
 /* The same values as the type's decoder: products of scales and codes are exact but for MLX codes,
@@ -101,7 +112,8 @@ INLINE void unpack_half(const struct matmul_form f, const char *w, int64_t k, in
     const __m256i table = levels_256(f, 0);
     for (int64_t b = 0; b < k / 32; b += blocks) {
         const __m256 head_d = load_head_256(f, w, half, 0);
-        const __m256 head_m = matmul_has_min(&f) ? load_head_256(f, w, half, 1) : _mm256_setzero_ps();
+        const __m256 head_m =
+            matmul_has_min(&f) ? load_head_256(f, w, half, 1) : _mm256_setzero_ps();
         w += image_head_bytes(&f);
         for (int64_t i = 0; i < blocks; i++, w += image_block_bytes(&f)) {
             __m256i v[8];
@@ -123,12 +135,12 @@ INLINE void unpack_half(const struct matmul_form f, const char *w, int64_t k, in
     }
 }
 
-#define X(NAME, bits, blocks, head, sub, offset, levels)                                       \
-    static void unpack_##NAME(const char *w, int64_t k, int64_t mlx_blocks, float *out)        \
-    {                                                                                          \
-        for (int half = 0; half < 2; half++)                                                   \
-            unpack_half((struct matmul_form){bits, blocks, head, sub, offset, levels}, w, k,   \
-                        mlx_blocks, half, out + 8 * half);                                     \
+#define X(NAME, bits, blocks, head, sub, offset, levels)                                     \
+    static void unpack_##NAME(const char *w, int64_t k, int64_t mlx_blocks, float *out)      \
+    {                                                                                        \
+        for (int half = 0; half < 2; half++)                                                 \
+            unpack_half((struct matmul_form){bits, blocks, head, sub, offset, levels}, w, k, \
+                        mlx_blocks, half, out + 8 * half);                                   \
     }
 MATMUL_FORMS(X)
 #undef X
@@ -143,12 +155,15 @@ static struct matmul_unit unit(const struct matmul_job *j)
 {
     const enum qrn_dtype t = j->w->dtype;
     return (struct matmul_unit){
-        .tile_rows = TILE_ROWS, .chunk_groups = TILE_GROUPS, .chunk_k = 256,
+        .tile_rows = TILE_ROWS,
+        .chunk_groups = TILE_GROUPS,
+        .chunk_k = 256,
         .product = t == QRN_F32    ? product_f32
                    : t == QRN_F16  ? product_f16
                    : t == QRN_BF16 ? product_bf16
                                    : NULL,
-        .product_f32 = product_f32, .unpack = unpacks[t],
+        .product_f32 = product_f32,
+        .unpack = unpacks[t],
     };
 }
 

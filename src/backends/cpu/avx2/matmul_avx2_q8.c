@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * matmul and matmul_id of rounded activations with AVX2: 8 rows in lanes, for each 32 k an exact
- * integer sum from vpmaddubsw (kept below what saturates), then acc = fma(sum, d_w * d_x, acc), and for
- * types with a minimum acc = fma(sum of x, m * d_x, acc). */
+ * integer sum from vpmaddubsw (kept below what saturates), then acc = fma(sum, d_w * d_x, acc), and
+ * for types with a minimum acc = fma(sum of x, m * d_x, acc). */
 #include <string.h>
 
 #include "backends/cpu/avx2/matmul_codes_avx2.h"
 #include "backends/cpu/avx2/vec_avx2.h"
 #include "backends/cpu/matmul_drive.h"
 
-/* Weights of 8 bits enter as magnitudes, with their signs moved to x: 128 * 127 * 2 does not saturate,
- * 255 * 127 * 2 would. */
+/* Weights of 8 bits enter as magnitudes, with their signs moved to x: 128 * 127 * 2 does not
+ * saturate, 255 * 127 * 2 would. */
 INLINE bool is_signed(const struct matmul_form f)
 {
     return f.bits == 8 || f.levels == LEVELS_IQ4;
@@ -133,10 +133,10 @@ INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
     }
 }
 
-#define X(NAME, bits, blocks, head, sub, offset, levels)                                      \
-    static void product_##NAME(const struct matmul_tile *t)                                   \
-    {                                                                                         \
-        product((struct matmul_form){bits, blocks, head, sub, offset, levels}, t);            \
+#define X(NAME, bits, blocks, head, sub, offset, levels)                           \
+    static void product_##NAME(const struct matmul_tile *t)                        \
+    {                                                                              \
+        product((struct matmul_form){bits, blocks, head, sub, offset, levels}, t); \
     }
 MATMUL_FORMS(X)
 #undef X
@@ -176,14 +176,15 @@ static void round_blocks(const float *x, int64_t n_blocks, struct matmul_act_for
             if (!finite) q[i] = _mm256_setzero_si256();
         }
         /* Packing works on halves of vectors: put their quarters in order. */
-        const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]),
-                                                 _mm256_packs_epi32(q[2], q[3]));
+        const __m256i bytes =
+            _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
         const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
         const __m256i codes = _mm256_permutevar8x32_epi32(bytes, order);
         _mm256_storeu_si256((__m256i *)(void *)out->q, codes);
         const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
         const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-        const __m256i eights = _mm256_hadd_epi32(fours, fours), sums = _mm256_hadd_epi32(eights, eights);
+        const __m256i eights = _mm256_hadd_epi32(fours, fours),
+                      sums = _mm256_hadd_epi32(eights, eights);
         out->d = d;
         act_sums(out, _mm256_extract_epi32(sums, 0), _mm256_extract_epi32(sums, 4), f);
     }
@@ -193,8 +194,13 @@ static struct matmul_unit unit(const struct matmul_job *j)
 {
     const struct matmul_form f = *qrn_matmul_form(j->w->dtype);
     return (struct matmul_unit){
-        .tile_rows = 8, .chunk_groups = 8, .chunk_k = 1024, .acts = true,
-        .form = {bias_of(f), f.sub}, .round = round_blocks, .product = products[j->w->dtype],
+        .tile_rows = 8,
+        .chunk_groups = 8,
+        .chunk_k = 1024,
+        .acts = true,
+        .form = {bias_of(f), f.sub},
+        .round = round_blocks,
+        .product = products[j->w->dtype],
     };
 }
 

@@ -19,7 +19,8 @@ INLINE __m128i load_64(const void *p)
     return _mm_loadl_epi64(p);
 }
 
-/* (a >> right) & mask, a << -right where right is negative; nothing crosses a byte that mask keeps. */
+/* (a >> right) & mask, a << -right where right is negative; nothing crosses a byte that mask
+ * keeps. */
 INLINE __m256i field_256(__m256i a, int right, int mask)
 {
     const __m256i s = right > 0   ? _mm256_srli_epi16(a, right)
@@ -57,8 +58,7 @@ INLINE void load_codes_256(const struct matmul_form f, const char *p, int half, 
     }
     if (f.bits - done == 1) {
         const __m256i a = load_256(p);
-        for (int q = 0; q < 8; q++)
-            v[q] = _mm256_or_si256(v[q], field_256(a, q - done, 1 << done));
+        for (int q = 0; q < 8; q++) v[q] = _mm256_or_si256(v[q], field_256(a, q - done, 1 << done));
     }
 }
 
@@ -73,14 +73,16 @@ INLINE __m256i levels_256(const struct matmul_form f, int bias)
 /* The head's d (i = 0) or m (i = 1). */
 INLINE __m256 load_head_256(const struct matmul_form f, const char *p, int half, int i)
 {
-    if (f.head == HEAD_F32_F32) return _mm256_loadu_ps((const float *)(const void *)(p + 64 * i + 32 * half));
+    if (f.head == HEAD_F32_F32)
+        return _mm256_loadu_ps((const float *)(const void *)(p + 64 * i + 32 * half));
     if (f.head == HEAD_E8M0) { /* 2^(e - 128); what is below 2^-126 is 0 */
         const __m256i e = _mm256_cvtepu8_epi32(load_64(p + 8 * half));
-        const __m256i less = _mm256_max_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)),
-                                              _mm256_setzero_si256());
+        const __m256i less =
+            _mm256_max_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), _mm256_setzero_si256());
         return _mm256_castsi256_ps(_mm256_slli_epi32(less, 23));
     }
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 32 * i + 16 * half)));
+    return _mm256_cvtph_ps(
+        _mm_loadu_si128((const __m128i *)(const void *)(p + 32 * i + 16 * half)));
 }
 
 INLINE __m256 load_bytes_256(const char *p, bool is_signed)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * matmul and matmul_id of float activations with AVX-512: 16 rows in lanes, acc = fma(w, x, acc) for
- * ascending k.  Integer forms are decoded to floats for a few groups and columns at a time. */
+ * matmul and matmul_id of float activations with AVX-512: 16 rows in lanes, acc = fma(w, x, acc)
+ * for ascending k.  Integer forms are decoded to floats for a few groups and columns at a time. */
 #include "backends/cpu/matmul_codes_avx512.h"
 #include "backends/cpu/matmul_drive.h"
 
@@ -32,8 +32,9 @@ INLINE void product_rows(const enum qrn_dtype type, const struct matmul_tile *t,
     for (int r = 0; r < n_rows; r++) {
         x[r] = t->x[r0 + r];
         for (int c = 0; c < n_groups; c++)
-            acc[r][c] = t->begin ? _mm512_setzero_ps()
-                                 : _mm512_maskz_loadu_ps(mask[c], t->out[r0 + r] + (g + c) * IMAGE_ROWS);
+            acc[r][c] = t->begin
+                            ? _mm512_setzero_ps()
+                            : _mm512_maskz_loadu_ps(mask[c], t->out[r0 + r] + (g + c) * IMAGE_ROWS);
     }
     for (int64_t k = 0; k < t->k; k++) {
         __m512 v[TILE_GROUPS];
@@ -55,19 +56,31 @@ INLINE void product_groups(const enum qrn_dtype type, const struct matmul_tile *
                            const int n_groups)
 {
     switch (t->n_rows) {
-    case 1: product_rows(type, t, g, n_groups, 0, 1); break;
-    case 2: product_rows(type, t, g, n_groups, 0, 2); break;
-    case 3: product_rows(type, t, g, n_groups, 0, 3); break;
-    case 4: product_rows(type, t, g, n_groups, 0, 4); break;
-    case 5: product_rows(type, t, g, n_groups, 0, 5); break;
-    default: product_rows(type, t, g, n_groups, 0, 6);
+    case 1:
+        product_rows(type, t, g, n_groups, 0, 1);
+        break;
+    case 2:
+        product_rows(type, t, g, n_groups, 0, 2);
+        break;
+    case 3:
+        product_rows(type, t, g, n_groups, 0, 3);
+        break;
+    case 4:
+        product_rows(type, t, g, n_groups, 0, 4);
+        break;
+    case 5:
+        product_rows(type, t, g, n_groups, 0, 5);
+        break;
+    default:
+        product_rows(type, t, g, n_groups, 0, 6);
     }
 }
 
 INLINE void product(const enum qrn_dtype type, const struct matmul_tile *t)
 {
     int g = 0;
-    for (; g + TILE_GROUPS <= t->n_groups; g += TILE_GROUPS) product_groups(type, t, g, TILE_GROUPS);
+    for (; g + TILE_GROUPS <= t->n_groups; g += TILE_GROUPS)
+        product_groups(type, t, g, TILE_GROUPS);
     for (; g < t->n_groups; g++) product_groups(type, t, g, 1);
 }
 
@@ -92,8 +105,10 @@ INLINE __m512 level_512(const struct matmul_form f, __m512i v, int j)
     if (f.levels != LEVELS_LINEAR)
         return _mm512_cvtepi32_ps(
             _mm512_srai_epi32(_mm512_slli_epi32(v, (unsigned)(24 - 8 * j)), 24));
-    const __m512i code = _mm512_and_si512(_mm512_srli_epi32(v, (unsigned)(8 * j)), _mm512_set1_epi32(255));
-    return _mm512_cvtepi32_ps(f.offset ? _mm512_sub_epi32(code, _mm512_set1_epi32(f.offset)) : code);
+    const __m512i code =
+        _mm512_and_si512(_mm512_srli_epi32(v, (unsigned)(8 * j)), _mm512_set1_epi32(255));
+    return _mm512_cvtepi32_ps(f.offset ? _mm512_sub_epi32(code, _mm512_set1_epi32(f.offset))
+                                       : code);
 }
 
 /* The same values as the type's decoder: products of scales and codes are exact but for MLX codes,
@@ -127,11 +142,11 @@ INLINE void unpack_form(const struct matmul_form f, const char *w, int64_t k, in
     }
 }
 
-#define X(NAME, bits, blocks, head, sub, offset, levels)                                       \
-    static void unpack_##NAME(const char *w, int64_t k, int64_t mlx_blocks, float *out)        \
-    {                                                                                          \
-        unpack_form((struct matmul_form){bits, blocks, head, sub, offset, levels}, w, k,       \
-                    mlx_blocks, out);                                                          \
+#define X(NAME, bits, blocks, head, sub, offset, levels)                                 \
+    static void unpack_##NAME(const char *w, int64_t k, int64_t mlx_blocks, float *out)  \
+    {                                                                                    \
+        unpack_form((struct matmul_form){bits, blocks, head, sub, offset, levels}, w, k, \
+                    mlx_blocks, out);                                                    \
     }
 MATMUL_FORMS(X)
 #undef X
@@ -146,12 +161,15 @@ static struct matmul_unit unit(const struct matmul_job *j)
 {
     const enum qrn_dtype t = j->w->dtype;
     return (struct matmul_unit){
-        .tile_rows = TILE_ROWS, .chunk_groups = TILE_GROUPS, .chunk_k = 256,
+        .tile_rows = TILE_ROWS,
+        .chunk_groups = TILE_GROUPS,
+        .chunk_k = 256,
         .product = t == QRN_F32    ? product_f32
                    : t == QRN_F16  ? product_f16
                    : t == QRN_BF16 ? product_bf16
                                    : NULL,
-        .product_f32 = product_f32, .unpack = unpacks[t],
+        .product_f32 = product_f32,
+        .unpack = unpacks[t],
     };
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * matmul and matmul_id of rounded activations with vpdpbusd: 16 rows in lanes, for each 32 k an exact
- * integer sum, then acc = fma(sum, d_w * d_x, acc), and for types with a minimum
+ * matmul and matmul_id of rounded activations with vpdpbusd: 16 rows in lanes, for each 32 k an
+ * exact integer sum, then acc = fma(sum, d_w * d_x, acc), and for types with a minimum
  * acc = fma(sum of x, m * d_x, acc). */
 #include <string.h>
 
@@ -94,7 +94,8 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
         _mm512_mask_storeu_ps(t->out[r0 + r] + i_group * IMAGE_ROWS, mask, acc[r]);
 }
 
-/* The usual types have tiles of 8, 4, 2 rows and 1; the others, to keep the object small, of 4 and 1. */
+/* The usual types have tiles of 8, 4, 2 rows and 1; the others, to keep the object small, of 4 and
+ * 1. */
 INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
 {
     const bool usual = f.bits == 4 || f.bits == 6 || f.bits == 8;
@@ -110,10 +111,10 @@ INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
     }
 }
 
-#define X(NAME, bits, blocks, head, sub, offset, levels)                                      \
-    static void product_##NAME(const struct matmul_tile *t)                                   \
-    {                                                                                         \
-        product((struct matmul_form){bits, blocks, head, sub, offset, levels}, t);            \
+#define X(NAME, bits, blocks, head, sub, offset, levels)                           \
+    static void product_##NAME(const struct matmul_tile *t)                        \
+    {                                                                              \
+        product((struct matmul_form){bits, blocks, head, sub, offset, levels}, t); \
     }
 MATMUL_FORMS(X)
 #undef X
@@ -150,8 +151,13 @@ static struct matmul_unit unit(const struct matmul_job *j)
 {
     const struct matmul_form f = *qrn_matmul_form(j->w->dtype);
     return (struct matmul_unit){
-        .tile_rows = 8, .chunk_groups = 8, .chunk_k = 1024, .acts = true,
-        .form = {bias_of(f), f.sub}, .round = round_blocks, .product = products[j->w->dtype],
+        .tile_rows = 8,
+        .chunk_groups = 8,
+        .chunk_k = 1024,
+        .acts = true,
+        .form = {bias_of(f), f.sub},
+        .round = round_blocks,
+        .product = products[j->w->dtype],
     };
 }
 

@@ -11,11 +11,14 @@ static void run(void *lane, const void *args)
     qrn_cpu_share(lane, a->ids.shape[0], 1, &begin, &end);
     for (int64_t t = begin; t < end && d; t++) {
         const int64_t id = ((const int32_t *)a->ids.data)[t];
-        const struct qrn_weight_row row = qrn_weight_row(&a->table, &a->scales, &a->biases, 0, 0, id);
+        const struct qrn_weight_row row =
+            qrn_weight_row(&a->table, &a->scales, &a->biases, 0, 0, id);
         qrn_weight_decode(&row, 0, d, (float *)a->out.data + t * a->out.stride[0]);
     }
 }
 
 const struct qrn_kernel qrn_cpu_embedding_generic = {
-    .op = QRN_OP_embedding, .name = "cpu.embedding.generic", .run = run,
+    .op = QRN_OP_embedding,
+    .name = "cpu.embedding.generic",
+    .run = run,
 };

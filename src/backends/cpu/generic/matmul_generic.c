@@ -26,7 +26,8 @@ static size_t acts_bytes(const struct matmul_job *j)
 
 static size_t row_bytes(const struct matmul_job *j)
 {
-    const size_t n = j->q8 ? (size_t)(j->k / 32) * sizeof(struct weights) : (size_t)j->k * sizeof(float);
+    const size_t n =
+        j->q8 ? (size_t)(j->k / 32) * sizeof(struct weights) : (size_t)j->k * sizeof(float);
     return (n + 63) / 64 * 64;
 }
 
@@ -111,7 +112,8 @@ static void run(const struct qrn_cpu_lane *lane, struct matmul_job *j)
         for (int64_t n = begin; n < end && n_rows; n++) {
             const struct qrn_weight_row w = matmul_weight_row(j, i, n);
             if (j->q8)
-                for (int64_t b = 0; b < n_blocks; b++) take(form, &w, b, (struct weights *)decoded + b);
+                for (int64_t b = 0; b < n_blocks; b++)
+                    take(form, &w, b, (struct weights *)decoded + b);
             else if (j->k)
                 qrn_weight_decode(&w, 0, j->k, decoded);
             for (int64_t r = 0; r < n_rows; r++) {
@@ -159,11 +161,17 @@ static bool matmul_id_supports(const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_matmul_generic = {
-    .op = QRN_OP_matmul, .name = "cpu.matmul.generic", .supports = matmul_supports,
-    .scratch_bytes = matmul_scratch, .run = matmul_run,
+    .op = QRN_OP_matmul,
+    .name = "cpu.matmul.generic",
+    .supports = matmul_supports,
+    .scratch_bytes = matmul_scratch,
+    .run = matmul_run,
 };
 
 const struct qrn_kernel qrn_cpu_matmul_id_generic = {
-    .op = QRN_OP_matmul_id, .name = "cpu.matmul_id.generic", .supports = matmul_id_supports,
-    .scratch_bytes = matmul_id_scratch, .run = matmul_id_run,
+    .op = QRN_OP_matmul_id,
+    .name = "cpu.matmul_id.generic",
+    .supports = matmul_id_supports,
+    .scratch_bytes = matmul_id_scratch,
+    .run = matmul_id_run,
 };

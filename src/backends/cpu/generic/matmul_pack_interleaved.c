@@ -20,7 +20,8 @@ static size_t output_bytes(const void *args)
 static bool supports(const void *args)
 {
     const struct qrn_matmul_pack_args *a = args;
-    return image_exists(a->w.dtype) && (a->packed.n_dims == 0 || a->packed.n_bytes >= output_bytes(a));
+    return image_exists(a->w.dtype) &&
+           (a->packed.n_dims == 0 || a->packed.n_bytes >= output_bytes(a));
 }
 
 static void run(void *lane, const void *args)
@@ -44,7 +45,10 @@ static void run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_matmul_pack_interleaved = {
-    .op = QRN_OP_matmul_pack, .name = "cpu.matmul_pack.interleaved",
-    .needs = QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C, .supports = supports, .run = run,
+    .op = QRN_OP_matmul_pack,
+    .name = "cpu.matmul_pack.interleaved",
+    .needs = QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C,
+    .supports = supports,
+    .run = run,
     .output_bytes = output_bytes,
 };
