@@ -56,7 +56,7 @@ TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
 FUZZERS := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard fuzz/fuzz_*.c))
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
 
-all: $(BUILD)/libquern.a $(BUILD)/libquern.so $(if $(TOOL_OBJS),$(BUILD)/quern) $(EXAMPLES)
+all: $(BUILD)/libquern.a $(BUILD)/libquern.so $(BUILD)/quern $(EXAMPLES)
 
 $(BUILD)/src/backends/%.o: QRN_CFLAGS += $(OPT.backends) -DQRN_ISA_$(firstword $(subst -, ,$(TARGET)))
 $(foreach i,$(ISA),$(eval $(BUILD)/src/backends/cpu/$(i)/%.o: QRN_CFLAGS += $(FLAGS.$(i))))
@@ -104,6 +104,13 @@ $(BUILD)/fuzz/%: fuzz/%.c $(if $(FUZZER),,fuzz/replay.c) $(BUILD)/libquern.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) $(if $(FUZZER),-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LIBS)
 
+# The command writes its own manual page and shell completion.
+$(BUILD)/quern.1: $(BUILD)/quern
+	$(Q)$< help --man > $@
+$(BUILD)/quern.bash $(BUILD)/quern.zsh: $(BUILD)/quern.%: $(BUILD)/quern
+	$(Q)$< help --completion $* > $@
+DOCS := $(addprefix $(BUILD)/quern.,1 bash zsh)
+
 tests: $(TESTS) $(FUZZERS)
 
 # T="ops/test_matmul model" runs a part; a word matches anywhere in the name.
@@ -117,7 +124,7 @@ FILLED = sed -e 's|@VERSION@|$(VERSION)|g; s|@SOVERSION@|$(SOVERSION)|g; s|@PREF
 D := $(DESTDIR)$(PREFIX)
 DL := $(DESTDIR)$(LIBDIR)
 
-install: all
+install: all $(DOCS)
 	install -d $(D)/include/quern $(DL)/pkgconfig $(DL)/cmake/quern
 	install -m 644 include/quern/*.h $(D)/include/quern
 	install -m 644 $(BUILD)/libquern.a $(DL)
@@ -127,10 +134,12 @@ install: all
 	$(FILLED) cmake/quern.pc.in > $(DL)/pkgconfig/quern.pc
 	$(FILLED) cmake/quern-config.cmake.in > $(DL)/cmake/quern/quern-config.cmake
 	$(FILLED) cmake/quern-config-version.cmake.in > $(DL)/cmake/quern/quern-config-version.cmake
-	$(if $(TOOL_OBJS),install -D -m 755 $(BUILD)/quern $(D)/bin/quern)
-	test ! -f $(BUILD)/quern.1 || install -D -m 644 $(BUILD)/quern.1 $(DESTDIR)$(MANDIR)/man1/quern.1
-	test ! -f $(BUILD)/completion/quern.bash || install -D -m 644 $(BUILD)/completion/quern.bash \
-	    $(D)/share/bash-completion/completions/quern
+	install -D -m 755 $(BUILD)/quern $(D)/bin/quern
+	install -D -m 644 $(BUILD)/quern.1 $(DESTDIR)$(MANDIR)/man1/quern.1
+	install -D -m 644 $(BUILD)/quern.bash $(D)/share/bash-completion/completions/quern
+	install -D -m 644 $(BUILD)/quern.zsh $(D)/share/zsh/site-functions/_quern
+	install -d $(D)/share/quern/models/fairy
+	install -m 644 models/fairy/* $(D)/share/quern/models/fairy
 
 clean:
 	rm -rf $(BUILD)

@@ -43,6 +43,8 @@ static const struct qrn_sample_args settings[] = {
     {.temperature = 1.0f, .presence_penalty = -2.0f, .frequency_penalty = -1.0f, .top_k = 8},
     {.temperature = 0.01f, .top_p = 0.95f},
     {.temperature = 50.0f, .top_k = 1},
+    {.temperature = 50.0f, .top_k = 12}, /* what rank gives next to nothing, heat brings back */
+    {.temperature = 1.0f, .top_p = 0.999999f},
 };
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
 

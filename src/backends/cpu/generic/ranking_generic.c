@@ -1,26 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * argmax and top_k in portable C. */
-#include <math.h>
-
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/ranking.h"
 #include "backends/cpu/rows.h"
-
-/* Sixteen maxima side by side, which compilers turn into vectors; then the first place that holds
- * the largest of them. */
-static int64_t largest_at(const float *x, int64_t n)
-{
-    float best[16], most = -INFINITY;
-    int64_t i = 0;
-    for (int j = 0; j < 16; j++) best[j] = -INFINITY;
-    for (; i + 16 <= n; i += 16)
-        for (int j = 0; j < 16; j++) best[j] = x[i + j] > best[j] ? x[i + j] : best[j];
-    for (; i < n; i++) most = x[i] > most ? x[i] : most;
-    for (int j = 0; j < 16; j++) most = best[j] > most ? best[j] : most;
-    for (i = 0; i < n; i++)
-        if (x[i] == most) return i;
-    return 0;
-}
 
 static void argmax_run(void *lane, const void *args)
 {

@@ -35,57 +35,89 @@ static double weight(float x, float largest, double temperature)
     return x == largest ? 1.0 : exp(((double)x - (double)largest) / temperature);
 }
 
+/* Buckets of logits, the largest first, so that top_p sorts one of them and not the vocabulary. */
+enum { N_BUCKETS = 2048, BUCKETS_PER_UNIT = 64 };
+
+static int bucket_of(float x, float largest)
+{
+    const float gap = x == largest ? 0.0f : largest - x;
+    const float last = (float)(N_BUCKETS - 1) / BUCKETS_PER_UNIT;
+    return gap < last ? (int)(gap * BUCKETS_PER_UNIT) : N_BUCKETS - 1;
+}
+
+/* The last token in rank that top_p keeps of the whole vocabulary; -1: all.  ids is scratch. */
+static int32_t last_of_all(const float *x, int64_t n, float largest, float top_p, int32_t *ids)
+{
+    double mass[N_BUCKETS] = {0}, total = 0.0, sum = 0.0;
+    int64_t n_ids = 0;
+    int bucket = 0;
+    for (int64_t i = 0; i < n; i++) mass[bucket_of(x[i], largest)] += weight(x[i], largest, 1.0);
+    for (int b = 0; b < N_BUCKETS; b++) total += mass[b];
+    while (bucket < N_BUCKETS - 1 && sum + mass[bucket] < (double)top_p * total)
+        sum += mass[bucket++];
+    for (int32_t i = 0; i < n; i++) {
+        ids[n_ids] = i;
+        n_ids += bucket_of(x[i], largest) == bucket;
+    }
+    make_heap(x, ids, n_ids, false);
+    for (; n_ids > 0; n_ids--) {
+        const int32_t id = pop_heap(x, ids, n_ids, false);
+        sum += weight(x[id], largest, 1.0);
+        if (sum >= (double)top_p * total) return id;
+    }
+    return -1;
+}
+
+/* The same of n ids in the order of their rank. */
+static int32_t last_of_few(const float *x, const int32_t *ids, int64_t n, float largest,
+                           float top_p)
+{
+    double total = 0.0, sum = 0.0;
+    int64_t i = 0;
+    for (int64_t k = 0; k < n; k++) total += weight(x[ids[k]], largest, 1.0);
+    for (; i < n - 1; i++)
+        if ((sum += weight(x[ids[i]], largest, 1.0)) >= (double)top_p * total) break;
+    return ids[i];
+}
+
 /* The last token in rank that top_k and top_p keep; -1: they keep all.  ids is scratch. */
 static int32_t last_kept(const struct qrn_sample_args *a, const float *x, float largest,
                          int32_t *ids)
 {
-    int64_t n = a->logits.shape[0];
-    const bool limited = a->top_k > 0 && a->top_k < n;
+    const int64_t n = a->logits.shape[0];
     const bool nucleus = a->top_p > 0.0f && a->top_p < 1.0f;
-    if (limited) {
-        n = a->top_k;
-        first_in_rank(x, a->logits.shape[0], n, ids);
+    if (a->top_k > 0 && a->top_k < n) {
+        first_in_rank(x, n, a->top_k, ids);
+        return nucleus ? last_of_few(x, ids, a->top_k, largest, a->top_p) : ids[a->top_k - 1];
     }
-    if (!nucleus) return limited ? ids[n - 1] : -1;
-    double total = 0.0, sum = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        if (!limited) ids[i] = (int32_t)i;
-        total += weight(x[ids[i]], largest, 1.0);
-    }
-    if (!limited) make_heap(x, ids, n, false); /* the first k in order are a heap already */
-    for (; n > 1; n--) {
-        const int32_t id = pop_heap(x, ids, n, false);
-        sum += weight(x[id], largest, 1.0);
-        if (sum >= (double)a->top_p * total) return id;
-    }
-    return ids[0];
+    return nucleus ? last_of_all(x, n, largest, a->top_p, ids) : -1;
 }
 
-/* Draws from what ranks up to last (-1: no limit) and holds min_p. */
-static int32_t draw(const struct qrn_sample_args *a, const float *x, float largest, int32_t last,
-                    double *probability)
+/* Draws from what ranks up to last (-1: all) and holds min_p.  The first places of x become the
+ * weights of ids, which are what is kept. */
+static int32_t draw(const struct qrn_sample_args *a, float *x, float largest, int32_t last,
+                    int32_t *ids, float *probability)
 {
     const int64_t n = a->logits.shape[0];
-    const double t = (double)a->temperature, u = qrn_uniform_at(a->seed, a->position);
-    const double floor = a->min_p > 0.0f ? log((double)a->min_p) : -INFINITY;
-    double total = 0.0, sum = 0.0, of_chosen = 0.0;
-    int32_t chosen = 0;
-    for (int pass = 0; pass < 2; pass++)
-        for (int32_t i = 0; i < n; i++) {
-            if (last >= 0 && ranks_before(x, last, i)) continue;
-            if (x[i] != largest && !((double)x[i] - (double)largest >= floor)) continue;
-            const double w = weight(x[i], largest, t);
-            if (pass == 0) {
-                total += w;
-            } else if (w > 0.0) {
-                chosen = i;
-                of_chosen = w / total;
-                sum += w;
-                if (sum > u * total) break;
-            }
-        }
-    *probability = of_chosen;
-    return chosen;
+    const double least = a->min_p > 0.0f ? (double)largest + log((double)a->min_p) : -INFINITY;
+    const double u = qrn_uniform_at(a->seed, a->position);
+    const float limit = last < 0 ? -INFINITY : x[last];
+    int64_t n_ids = 0, chosen = 0;
+    double total = 0.0, sum = 0.0;
+    for (int32_t i = 0; i < n; i++) {
+        ids[n_ids] = i;
+        n_ids += (double)x[i] >= least && (x[i] > limit || (x[i] == limit && i <= last));
+    }
+    for (int64_t i = 0; i < n_ids; i++) { /* i <= ids[i]: what is overwritten has been read */
+        x[i] = (float)weight(x[ids[i]], largest, (double)a->temperature);
+        total += (double)x[i];
+    }
+    for (int64_t i = 0; i < n_ids && sum <= u * total; i++) {
+        if (x[i] > 0.0f) chosen = i;
+        sum += (double)x[i];
+    }
+    *probability = (float)((double)x[chosen] / total);
+    return ids[chosen];
 }
 
 static size_t scratch_bytes(const void *args, int n_threads)
@@ -103,16 +135,14 @@ static void run(void *lane_, const void *args)
     float *x = lane->scratch;
     int32_t *ids = (int32_t *)lane->scratch + a->logits.shape[0];
     penalise(a, x, ids);
-    int32_t id = 0;
-    double probability = 1.0;
-    for (int32_t i = 1; i < a->logits.shape[0]; i++)
-        if (x[i] > x[id]) id = i;
+    int32_t id = (int32_t)largest_at(x, a->logits.shape[0]);
+    float probability = 1.0f;
     if (a->temperature > 0.0f) {
         const float largest = x[id];
-        id = draw(a, x, largest, last_kept(a, x, largest, ids), &probability);
+        id = draw(a, x, largest, last_kept(a, x, largest, ids), ids, &probability);
     }
     *(int32_t *)a->id.data = id;
-    if (a->probability.n_dims) *(float *)a->probability.data = (float)probability;
+    if (a->probability.n_dims) *(float *)a->probability.data = probability;
 }
 
 const struct qrn_kernel qrn_cpu_sample_generic = {
