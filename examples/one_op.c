@@ -9,8 +9,9 @@ int main(void)
     struct qrn_device *dev;
     struct qrn_error err;
     if (qrn_device_open(NULL, &dev, &err) != QRN_OK) return puts(err.text), 1;
-    const struct qrn_rms_norm_args args = {
-        .x = qrn_tensor_2d(QRN_F32, x, 2, 4), .out = qrn_tensor_2d(QRN_F32, out, 2, 4), .eps = 1e-6f};
+    const struct qrn_rms_norm_args args = {.x = qrn_tensor_2d(QRN_F32, x, 2, 4),
+                                           .out = qrn_tensor_2d(QRN_F32, out, 2, 4),
+                                           .eps = 1e-6f};
     const enum qrn_status status = qrn_rms_norm(dev, &args, &err);
     qrn_device_close(dev);
     if (status != QRN_OK) return puts(err.text), 1;

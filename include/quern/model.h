@@ -41,13 +41,13 @@ struct qrn_model_options {
                                         GGUF file in it, or NULL for a directory's files */
     struct qrn_device *device;       /* required; must outlive the model */
     struct qrn_host host;
-    bool exact;             /* float32 activations in products, and a float32 KV cache */
+    bool exact; /* float32 activations in products, and a float32 KV cache */
     enum qrn_kv_type kv;
-    int64_t max_context;    /* tokens a sequence may hold; 0: what the model was made for */
-    size_t budget_bytes;    /* for the states and caches of all sequences together; 0: none */
-    int64_t max_batch;      /* tokens worked on at once, 64 .. 8192; 0: 512.  More memory, more
+    int64_t max_context;      /* tokens a sequence may hold; 0: what the model was made for */
+    size_t budget_bytes;      /* for the states and caches of all sequences together; 0: none */
+    int64_t max_batch;        /* tokens worked on at once, 64 .. 8192; 0: 512.  More memory, more
                                speed in prefill, the same bits */
-    bool direct;            /* call each op by itself instead of recording the step: for tests */
+    bool direct;              /* call each op by itself instead of recording the step: for tests */
     qrn_progress_fn progress; /* may be NULL */
     void *progress_user;
 };
@@ -69,17 +69,17 @@ struct qrn_model_info {
     const char *format;       /* "gguf", "safetensors", "mlx" */
     const char *bits;         /* the bits id */
     int64_t n_layers, n_attention_layers, d_model, vocab_size, context_length;
-    int64_t n_heads, n_kv_heads, head_dim;   /* of attention layers */
-    int64_t n_k_heads, n_v_heads, d_k, d_v;  /* of Gated DeltaNet layers */
+    int64_t n_heads, n_kv_heads, head_dim;  /* of attention layers */
+    int64_t n_k_heads, n_v_heads, d_k, d_v; /* of Gated DeltaNet layers */
     int64_t conv_kernel, d_ff, n_experts, n_experts_used;
     int64_t n_parameters;
-    size_t weight_bytes;       /* as they lie in memory, for all products */
+    size_t weight_bytes;         /* as they lie in memory, for all products */
     size_t read_bytes_per_token; /* of weights, in a decode step */
-    size_t state_bytes;        /* recurrent state of a sequence: S0, once for each chunk edge kept */
-    size_t rows_bytes;         /* its open rows */
+    size_t state_bytes; /* recurrent state of a sequence: S0, once for each chunk edge kept */
+    size_t rows_bytes;  /* its open rows */
     size_t history_bytes_per_row; /* of pre-convolution rows; K - 1 + max_rollback of them */
-    size_t kv_bytes_per_token; /* in pages of 64 tokens */
-    size_t work_bytes;         /* buffers shared by all sequences */
+    size_t kv_bytes_per_token;    /* in pages of 64 tokens */
+    size_t work_bytes;            /* buffers shared by all sequences */
 };
 QRN_API const struct qrn_model_info *qrn_model_info(const struct qrn_model *model);
 
@@ -102,8 +102,9 @@ struct qrn_seq_options {
 };
 
 /** An empty sequence.  options may be NULL.  Errors: QRN_ERR_ARGUMENT, QRN_ERR_MEMORY, QRN_ERR_LIMIT. */
-QRN_API enum qrn_status qrn_seq_create(struct qrn_model *model, const struct qrn_seq_options *options,
-                                       struct qrn_seq **out, struct qrn_error *err);
+QRN_API enum qrn_status qrn_seq_create(struct qrn_model *model,
+                                       const struct qrn_seq_options *options, struct qrn_seq **out,
+                                       struct qrn_error *err);
 QRN_API void qrn_seq_destroy(struct qrn_seq *seq); /* NULL is allowed */
 
 QRN_API int64_t qrn_seq_n_tokens(const struct qrn_seq *seq);

@@ -66,8 +66,8 @@ enum qrn_status qrn_buffer_slice(struct qrn_buffer *parent, size_t offset, size_
 {
     if (n_bytes == 0 || offset > parent->n_bytes || n_bytes > parent->n_bytes - offset)
         return qrn_fail(err, QRN_ERR_ARGUMENT,
-                        "a slice of %zu bytes at %zu does not lie in a buffer of %zu", n_bytes, offset,
-                        parent->n_bytes);
+                        "a slice of %zu bytes at %zu does not lie in a buffer of %zu", n_bytes,
+                        offset, parent->n_bytes);
     struct qrn_buffer *b = qrn_alloc_zeroed(&parent->dev->host.allocator, sizeof *b);
     if (!b) return qrn_fail_memory(err, sizeof *b, "a buffer");
     atomic_init(&b->n_references, 1);
@@ -122,10 +122,10 @@ enum qrn_status qrn_buffer_tensor(const struct qrn_buffer *b, size_t offset, enu
     if (n_dims < 1 || n_dims > QRN_MAX_DIMS)
         return qrn_fail(err, QRN_ERR_ARGUMENT, "n_dims is %d, wants 1 to %d", n_dims, QRN_MAX_DIMS);
     if (offset > b->n_bytes)
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "offset %zu lies outside a buffer of %zu bytes", offset,
-                        b->n_bytes);
-    struct qrn_tensor t = {.dtype = dtype, .n_dims = n_dims, .data = b->data + offset,
-                           .n_bytes = b->n_bytes - offset};
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "offset %zu lies outside a buffer of %zu bytes",
+                        offset, b->n_bytes);
+    struct qrn_tensor t = {
+        .dtype = dtype, .n_dims = n_dims, .data = b->data + offset, .n_bytes = b->n_bytes - offset};
     int64_t stride = 1;
     for (int i = n_dims - 1; i >= 0; i--) {
         if (shape[i] < 0)

@@ -32,8 +32,10 @@ static enum qrn_status prefer(struct qrn_device *dev, const char *list, struct q
         if (n_op == n)
             return qrn_fail(err, QRN_ERR_ARGUMENT, "\"%.*s\" is not op=kernel", (int)n, list);
         const struct qrn_kernel *k = kernel_named(dev->backend, list + n_op + 1, n - n_op - 1);
-        if (!k || strlen(qrn_op(k->op)->name) != n_op || strncmp(qrn_op(k->op)->name, list, n_op) != 0)
-            return qrn_fail(err, QRN_ERR_ARGUMENT, "\"%.*s\" names no kernel of that op", (int)n, list);
+        if (!k || strlen(qrn_op(k->op)->name) != n_op ||
+            strncmp(qrn_op(k->op)->name, list, n_op) != 0)
+            return qrn_fail(err, QRN_ERR_ARGUMENT, "\"%.*s\" names no kernel of that op", (int)n,
+                            list);
         if (k->needs & ~dev->features)
             return qrn_fail(err, QRN_ERR_UNSUPPORTED, "%s cannot run on this machine", k->name);
         dev->preferred[k->op] = k;

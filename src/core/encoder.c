@@ -123,7 +123,8 @@ static enum qrn_status record(struct qrn_encoder *enc, enum qrn_op_id id, const 
     void *copy = qrn_alloc(a, op->args_bytes);
     if (!copy) return qrn_fail_memory(err, op->args_bytes, "a recorded op");
     memcpy(copy, args, op->args_bytes);
-    const size_t scratch = kernel->scratch_bytes ? kernel->scratch_bytes(args, enc->dev->n_threads) : 0;
+    const size_t scratch =
+        kernel->scratch_bytes ? kernel->scratch_bytes(args, enc->dev->n_threads) : 0;
     if (scratch > enc->scratch_bytes) enc->scratch_bytes = scratch;
     /* Scratch is shared by all steps, so those that use it cannot run side by side. */
     const bool wait = track(enc, op, args, scratch > 0);
@@ -135,7 +136,8 @@ static enum qrn_status record(struct qrn_encoder *enc, enum qrn_op_id id, const 
 void qrn_op_record(struct qrn_encoder *enc, enum qrn_op_id op, const void *args)
 {
     if (enc->failure.status == QRN_OK && record(enc, op, args, &enc->failure) != QRN_OK)
-        qrn_error_prefix(&enc->failure, enc->failure.status, "op %zu of the recording", enc->n_steps);
+        qrn_error_prefix(&enc->failure, enc->failure.status, "op %zu of the recording",
+                         enc->n_steps);
 }
 
 enum qrn_status qrn_encoder_submit_range(struct qrn_encoder *enc, size_t begin, size_t end,

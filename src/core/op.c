@@ -26,15 +26,15 @@ const char *qrn_op_name(size_t i_op)
     return i_op < QRN_OP_COUNT ? ops[i_op]->name : NULL;
 }
 
-#define QRN_OP(name)                                                                          \
-    enum qrn_status qrn_##name(struct qrn_device *dev, const struct qrn_##name##_args *args,  \
-                               struct qrn_error *err)                                         \
-    {                                                                                         \
-        return qrn_op_call(dev, QRN_OP_##name, args, err);                                    \
-    }                                                                                         \
-    void qrn_encode_##name(struct qrn_encoder *enc, const struct qrn_##name##_args *args)     \
-    {                                                                                         \
-        qrn_op_record(enc, QRN_OP_##name, args);                                              \
+#define QRN_OP(name)                                                                         \
+    enum qrn_status qrn_##name(struct qrn_device *dev, const struct qrn_##name##_args *args, \
+                               struct qrn_error *err)                                        \
+    {                                                                                        \
+        return qrn_op_call(dev, QRN_OP_##name, args, err);                                   \
+    }                                                                                        \
+    void qrn_encode_##name(struct qrn_encoder *enc, const struct qrn_##name##_args *args)    \
+    {                                                                                        \
+        qrn_op_record(enc, QRN_OP_##name, args);                                             \
     }
 #include "ops/ops.inc"
 #undef QRN_OP
@@ -48,8 +48,8 @@ static enum qrn_status check_operand(const struct qrn_op *op, const struct qrn_o
     }
     const struct qrn_dtype_info *type = qrn_dtype_info(t->dtype);
     if (!type)
-        return qrn_fail(err, QRN_ERR_DTYPE, "%s: %s.dtype is %d, which is no type", op->name, o->name,
-                        (int)t->dtype);
+        return qrn_fail(err, QRN_ERR_DTYPE, "%s: %s.dtype is %d, which is no type", op->name,
+                        o->name, (int)t->dtype);
     if (t->n_dims < 0 || t->n_dims > QRN_MAX_DIMS)
         return qrn_fail(err, QRN_ERR_SHAPE, "%s: %s.n_dims is %d, wants 1 to %d", op->name, o->name,
                         t->n_dims, QRN_MAX_DIMS);
@@ -63,7 +63,8 @@ static enum qrn_status check_operand(const struct qrn_op *op, const struct qrn_o
                         "%s: %s.shape[%d] is %" PRId64 ", wants whole blocks of %d (%s)", op->name,
                         o->name, last, t->shape[last], type->block_elements, type->name);
     if (o->access & QRN_OPAQUE) {
-        if (!t->data) return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: %s.data is NULL", op->name, o->name);
+        if (!t->data)
+            return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: %s.data is NULL", op->name, o->name);
         return QRN_OK;
     }
     if (t->stride[last] != 1)
@@ -130,7 +131,8 @@ static enum qrn_status check_overlaps(const struct qrn_op *op, const struct qrn_
         if (m == 0 || at >= begin + n || begin >= at + m) continue;
         if ((listed(o->may_be, other->name) || listed(other->may_be, o->name)) && same_view(t, u))
             continue;
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: %s overlaps %s", op->name, o->name, other->name);
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: %s overlaps %s", op->name, o->name,
+                        other->name);
     }
     return QRN_OK;
 }
@@ -138,7 +140,8 @@ static enum qrn_status check_overlaps(const struct qrn_op *op, const struct qrn_
 enum qrn_status qrn_op_check(const struct qrn_op *op, const void *args, struct qrn_error *err)
 {
     for (size_t i = 0; i < op->n_operands; i++)
-        QRN_TRY(check_operand(op, &op->operands[i], qrn_operand_tensor(&op->operands[i], args), err));
+        QRN_TRY(
+            check_operand(op, &op->operands[i], qrn_operand_tensor(&op->operands[i], args), err));
     for (size_t i = 0; i < op->n_operands; i++)
         if (op->operands[i].access & QRN_WRITES)
             QRN_TRY(check_overlaps(op, &op->operands[i], args, err));
@@ -177,16 +180,16 @@ enum qrn_status qrn_check_shape(const char *op, const char *name, const struct q
                                 struct qrn_error *err, int n_dims, ...)
 {
     if (t->n_dims != n_dims)
-        return qrn_fail(err, QRN_ERR_SHAPE, "%s: %s has %d dimensions, wants %d", op, name, t->n_dims,
-                        n_dims);
+        return qrn_fail(err, QRN_ERR_SHAPE, "%s: %s has %d dimensions, wants %d", op, name,
+                        t->n_dims, n_dims);
     va_list ap;
     va_start(ap, n_dims);
     for (int i = 0; i < n_dims; i++) {
         const int64_t want = va_arg(ap, int64_t);
         if (want >= 0 && want != t->shape[i]) {
             va_end(ap);
-            return qrn_fail(err, QRN_ERR_SHAPE, "%s: %s.shape[%d] is %" PRId64 ", wants %" PRId64, op,
-                            name, i, t->shape[i], want);
+            return qrn_fail(err, QRN_ERR_SHAPE, "%s: %s.shape[%d] is %" PRId64 ", wants %" PRId64,
+                            op, name, i, t->shape[i], want);
         }
     }
     va_end(ap);
@@ -198,12 +201,12 @@ enum qrn_status qrn_check_same_shape(const char *op, const char *name, const str
                                      struct qrn_error *err)
 {
     if (t->n_dims != other->n_dims)
-        return qrn_fail(err, QRN_ERR_SHAPE, "%s: %s has %d dimensions, %s has %d", op, name, t->n_dims,
-                        other_name, other->n_dims);
+        return qrn_fail(err, QRN_ERR_SHAPE, "%s: %s has %d dimensions, %s has %d", op, name,
+                        t->n_dims, other_name, other->n_dims);
     for (int i = 0; i < t->n_dims; i++)
         if (t->shape[i] != other->shape[i])
             return qrn_fail(err, QRN_ERR_SHAPE,
-                            "%s: %s.shape[%d] is %" PRId64 ", wants %" PRId64 " (that of %s)", op, name,
-                            i, t->shape[i], other->shape[i], other_name);
+                            "%s: %s.shape[%d] is %" PRId64 ", wants %" PRId64 " (that of %s)", op,
+                            name, i, t->shape[i], other->shape[i], other_name);
     return QRN_OK;
 }

@@ -30,7 +30,10 @@ struct qrn_operand {
                            the same view as; any other overlap is an error.  NULL: none */
 };
 /* One row of a table of operands: QRN_OPERAND(rms_norm, out, QRN_WRITES, "x"). */
-#define QRN_OPERAND(op, field, ...) {#field, offsetof(struct qrn_##op##_args, field), __VA_ARGS__}
+#define QRN_OPERAND(op, field, ...)                                  \
+    {                                                                \
+#field, offsetof(struct qrn_##op##_args, field), __VA_ARGS__ \
+    }
 
 struct qrn_op {
     const char *name;

@@ -22,11 +22,11 @@ static double get(const struct qrn_tensor *t, size_t at)
         memcpy(&value, base + at * sizeof value, sizeof value);
         return value;
     }
-#define INTEGER(dtype_, c_type)                                   \
-    if (t->dtype == dtype_) {                                     \
-        c_type value;                                             \
-        memcpy(&value, base + at * sizeof value, sizeof value);   \
-        return (double)value;                                     \
+#define INTEGER(dtype_, c_type)                                 \
+    if (t->dtype == dtype_) {                                   \
+        c_type value;                                           \
+        memcpy(&value, base + at * sizeof value, sizeof value); \
+        return (double)value;                                   \
     }
     INTEGER(QRN_I8, int8_t)
     INTEGER(QRN_I16, int16_t)
@@ -38,8 +38,8 @@ static double get(const struct qrn_tensor *t, size_t at)
 #undef INTEGER
     float block[256];
     const size_t in_block = at % (size_t)type->block_elements;
-    qrn_decoder(t->dtype)(base + at / (size_t)type->block_elements * (size_t)type->block_bytes, block,
-                          (size_t)type->block_elements);
+    qrn_decoder(t->dtype)(base + at / (size_t)type->block_elements * (size_t)type->block_bytes,
+                          block, (size_t)type->block_elements);
     return (double)block[in_block];
 }
 

@@ -22,7 +22,8 @@ static struct qrn_tensor contiguous(enum qrn_dtype dtype, const void *data, int 
     for (int i = n_dims - 1; i >= 0; i--) {
         t.shape[i] = shape[i];
         t.stride[i] = stride;
-        if (__builtin_mul_overflow(stride, shape[i] > 0 ? shape[i] : 1, &stride)) stride = INT64_MAX;
+        if (__builtin_mul_overflow(stride, shape[i] > 0 ? shape[i] : 1, &stride))
+            stride = INT64_MAX;
     }
     t.stride[n_dims - 1] = 1;
     size_t n_bytes;
@@ -55,8 +56,8 @@ struct qrn_tensor qrn_tensor_4d(enum qrn_dtype dtype, const void *data, int64_t 
 struct qrn_tensor qrn_tensor_slice(struct qrn_tensor t, int dim, int64_t begin, int64_t n)
 {
     const struct qrn_dtype_info *type = qrn_dtype_info(t.dtype);
-    const size_t skip = (size_t)(begin * t.stride[dim] / type->block_elements) *
-                        (size_t)type->block_bytes;
+    const size_t skip =
+        (size_t)(begin * t.stride[dim] / type->block_elements) * (size_t)type->block_bytes;
     t.shape[dim] = n;
     t.data = (char *)t.data + skip;
     t.n_bytes = skip <= t.n_bytes ? t.n_bytes - skip : 0;

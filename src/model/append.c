@@ -30,23 +30,25 @@ static enum qrn_status check_append(struct qrn_model *model, const struct qrn_ap
         return qrn_fail(err, QRN_ERR_ARGUMENT, "append %zu: the sequence is of another model", i);
     for (size_t j = 0; j < i; j++)
         if (all[j].seq == a->seq)
-            return qrn_fail(err, QRN_ERR_ARGUMENT, "append %zu: the sequence is that of append %zu", i, j);
+            return qrn_fail(err, QRN_ERR_ARGUMENT, "append %zu: the sequence is that of append %zu",
+                            i, j);
     if (a->n_tokens < 0 || (a->n_tokens && !a->tokens))
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "append %zu: %" PRId64 " tokens at %s", i, a->n_tokens,
-                        a->tokens ? "an address" : "NULL");
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "append %zu: %" PRId64 " tokens at %s", i,
+                        a->n_tokens, a->tokens ? "an address" : "NULL");
     if ((unsigned)a->want > QRN_LOGITS_ALL || (a->want != QRN_LOGITS_NONE && !a->logits))
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "append %zu: want is %d, logits is %s", i, (int)a->want,
-                        a->logits ? "given" : "NULL");
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "append %zu: want is %d, logits is %s", i,
+                        (int)a->want, a->logits ? "given" : "NULL");
     const int64_t vocab_size = model->files.config.vocab_size;
     for (int64_t t = 0; t < a->n_tokens; t++)
         if (a->tokens[t] < 0 || a->tokens[t] >= vocab_size)
             return qrn_fail(err, QRN_ERR_ARGUMENT,
-                            "append %zu: tokens[%" PRId64 "] is %" PRId32 ", wants 0 to %" PRId64, i, t,
-                            a->tokens[t], vocab_size - 1);
+                            "append %zu: tokens[%" PRId64 "] is %" PRId32 ", wants 0 to %" PRId64,
+                            i, t, a->tokens[t], vocab_size - 1);
     if (a->n_tokens > model->max_context - a->seq->n_tokens)
         return qrn_fail(err, QRN_ERR_LIMIT,
-                        "append %zu: %" PRId64 " tokens after %" PRId64 ", the context holds %" PRId64, i,
-                        a->n_tokens, a->seq->n_tokens, model->max_context);
+                        "append %zu: %" PRId64 " tokens after %" PRId64
+                        ", the context holds %" PRId64,
+                        i, a->n_tokens, a->seq->n_tokens, model->max_context);
     return QRN_OK;
 }
 
@@ -124,8 +126,8 @@ static enum qrn_status run_recorded(const struct batch *b, struct qrn_error *err
 {
     struct qrn_workspace *w = &b->model->work;
     if (!same_shape(w->body_shape, b->shape)) record_body(b);
-    const enum qrn_status s = b->cancel || b->wants_hidden ? run_layers_apart(b, err)
-                                                           : qrn_encoder_submit(w->body, err);
+    const enum qrn_status s =
+        b->cancel || b->wants_hidden ? run_layers_apart(b, err) : qrn_encoder_submit(w->body, err);
     if (s != QRN_OK) w->body_shape = (struct qrn_step_shape){0};
     return s;
 }
@@ -160,7 +162,8 @@ struct targets {
 static enum qrn_status flush(struct qrn_model *model, struct targets *t, struct qrn_error *err)
 {
     const struct qrn_workspace *w = &model->work;
-    const size_t d = (size_t)model->files.config.d_model, v = (size_t)model->files.config.vocab_size;
+    const size_t d = (size_t)model->files.config.d_model,
+                 v = (size_t)model->files.config.vocab_size;
     if (t->n == 0) return QRN_OK;
     QRN_TRY(run_head(model, t->n, err));
     for (size_t i = 0; i < (size_t)t->n; i++) {
@@ -218,11 +221,15 @@ static void fill(struct batch *b, struct qrn_append *appends, size_t n_appends,
     b->shape = (struct qrn_step_shape){.max_pages = 16};
     for (size_t i = 0; i < n_appends && b->shape.n_tokens < b->model->max_batch; i++) {
         struct qrn_append *a = &appends[i];
-        const int64_t left = a->n_tokens - a->n_done, room = b->model->max_batch - b->shape.n_tokens;
+        const int64_t left = a->n_tokens - a->n_done,
+                      room = b->model->max_batch - b->shape.n_tokens;
         if (a->status != QRN_OK || left == 0) continue;
         if (b->n_parts && a->seq->n_history != b->shape.n_history) continue;
-        struct qrn_part part = {.append = a, .seq = a->seq, .first = a->n_done,
-                                .n = left < room ? left : room, .row = b->shape.n_tokens};
+        struct qrn_part part = {.append = a,
+                                .seq = a->seq,
+                                .first = a->n_done,
+                                .n = left < room ? left : room,
+                                .row = b->shape.n_tokens};
         struct qrn_error own;
         const enum qrn_status s = qrn_part_prepare(&part, &own);
         if (s != QRN_OK) {
@@ -272,8 +279,9 @@ static enum qrn_status run_all(struct batch *b, struct qrn_append *appends, size
     return first;
 }
 
-enum qrn_status qrn_model_append(struct qrn_model *model, struct qrn_append *appends, size_t n_appends,
-                                 qrn_cancel_fn cancel, void *cancel_user, struct qrn_error *err)
+enum qrn_status qrn_model_append(struct qrn_model *model, struct qrn_append *appends,
+                                 size_t n_appends, qrn_cancel_fn cancel, void *cancel_user,
+                                 struct qrn_error *err)
 {
     enum qrn_status first = QRN_OK;
     for (size_t i = 0; i < n_appends; i++) {
@@ -284,7 +292,8 @@ enum qrn_status qrn_model_append(struct qrn_model *model, struct qrn_append *app
         if (s != QRN_OK) refuse(&appends[i], s, &own, &first, err);
     }
     const struct qrn_allocator *a = &model->host.allocator;
-    const int64_t most = (int64_t)n_appends < model->max_batch ? (int64_t)n_appends : model->max_batch;
+    const int64_t most =
+        (int64_t)n_appends < model->max_batch ? (int64_t)n_appends : model->max_batch;
     const size_t bytes = (size_t)most * sizeof(struct qrn_part);
     struct batch b = {.model = model, .cancel = cancel, .cancel_user = cancel_user};
     b.parts = qrn_alloc(a, bytes);

@@ -12,8 +12,8 @@ static enum qrn_status fresh(struct qrn_seq *seq, size_t n_bytes, struct qrn_buf
     return qrn_pool_acquire(seq->model->pool, n_bytes, out, err);
 }
 
-static enum qrn_status copy_of(struct qrn_seq *seq, const struct qrn_buffer *old, struct qrn_buffer **out,
-                               struct qrn_error *err)
+static enum qrn_status copy_of(struct qrn_seq *seq, const struct qrn_buffer *old,
+                               struct qrn_buffer **out, struct qrn_error *err)
 {
     QRN_TRY(fresh(seq, qrn_buffer_size(old), out, err));
     memcpy(qrn_buffer_data(*out), qrn_buffer_data(old), qrn_buffer_size(old));
@@ -87,7 +87,8 @@ void qrn_part_commit(struct qrn_part *p)
         take_over(&seq->rows[i], &p->rows[i]);
     }
     take_over(&seq->history, &p->history);
-    memcpy(seq->tokens + seq->n_tokens, p->append->tokens + p->first, (size_t)p->n * sizeof *seq->tokens);
+    memcpy(seq->tokens + seq->n_tokens, p->append->tokens + p->first,
+           (size_t)p->n * sizeof *seq->tokens);
     seq->n_tokens += p->n;
     if (seq->n_tokens > seq->peak) seq->peak = seq->n_tokens;
     qrn_seq_drop_unreachable(seq);
@@ -103,7 +104,8 @@ void qrn_part_drop(struct qrn_part *p)
     }
     qrn_buffer_release(p->history);
     p->history = NULL;
-    while (p->seq->n_pages > p->n_pages_before) qrn_buffer_release(p->seq->pages[--p->seq->n_pages]);
+    while (p->seq->n_pages > p->n_pages_before)
+        qrn_buffer_release(p->seq->pages[--p->seq->n_pages]);
 }
 
 static uint64_t address(const struct qrn_buffer *made, const struct qrn_buffer *old)

@@ -10,8 +10,8 @@
 struct qrn_part {
     struct qrn_append *append;
     struct qrn_seq *seq;
-    int64_t first, n; /* of the append's tokens */
-    int64_t row;      /* of the batch, where they begin */
+    int64_t first, n;                                /* of the append's tokens */
+    int64_t row;                                     /* of the batch, where they begin */
     struct qrn_buffer *state[2], *rows[2], *history; /* fresh, or NULL */
     int64_t n_pages_before;
 };

@@ -13,8 +13,8 @@
 enum { MAX_PATH = 4096 };
 
 /* A file of the directory, or of the source.  Absent and optional: zeroes. */
-static enum qrn_status open_member(const struct qrn_model_options *o, const char *name, bool required,
-                                   struct qrn_file *file, struct qrn_error *err)
+static enum qrn_status open_member(const struct qrn_model_options *o, const char *name,
+                                   bool required, struct qrn_file *file, struct qrn_error *err)
 {
     struct qrn_error own;
     enum qrn_status s;
@@ -39,8 +39,9 @@ static enum qrn_status read_config(const struct qrn_model_options *o, struct qrn
     QRN_TRY(open_member(o, "config.json", true, &config, err));
     enum qrn_status s = open_member(o, "generation_config.json", false, &generation, err);
     if (s == QRN_OK)
-        s = qrn_config_from_hf((const char *)config.bytes, config.n_bytes, (const char *)generation.bytes,
-                               generation.n_bytes, &o->host, &f->config, err);
+        s = qrn_config_from_hf((const char *)config.bytes, config.n_bytes,
+                               (const char *)generation.bytes, generation.n_bytes, &o->host,
+                               &f->config, err);
     if (s != QRN_OK) s = qrn_error_prefix(err, s, "config.json");
     qrn_file_close(&generation);
     qrn_file_close(&config);

@@ -12,7 +12,7 @@ enum qrn_model_format { QRN_FORMAT_GGUF, QRN_FORMAT_SAFETENSORS, QRN_FORMAT_MLX 
 
 struct qrn_model_files {
     enum qrn_model_format format;
-    struct qrn_gguf gguf; /* of GGUF */
+    struct qrn_gguf gguf;               /* of GGUF */
     struct qrn_safetensors safetensors; /* of the others */
     const struct qrn_archive *archive;  /* the tensors of either */
     struct qrn_model_config config;

@@ -21,7 +21,7 @@ struct pass {
     const struct qrn_model *model;
     struct qrn_workspace *w;
     struct qrn_step_shape s;
-    struct qrn_tensor x, normed;                        /* [n_tokens, d_model] */
+    struct qrn_tensor x, normed;                          /* [n_tokens, d_model] */
     struct qrn_tensor positions, seq_begin, seq_position; /* tables of the step */
     struct qrn_tensor pages;
     float *free; /* of the arena in use */
@@ -32,7 +32,11 @@ static struct pass begin(struct qrn_emitter *e, struct qrn_model *model, struct 
     struct qrn_workspace *w = &model->work;
     const struct qrn_model_config *c = &model->files.config;
     return (struct pass){
-        .e = e, .c = c, .model = model, .w = w, .s = s,
+        .e = e,
+        .c = c,
+        .model = model,
+        .w = w,
+        .s = s,
         .x = qrn_tensor_2d(QRN_F32, w->x, s.n_tokens, c->d_model),
         .normed = qrn_tensor_2d(QRN_F32, w->normed, s.n_tokens, c->d_model),
         .positions = qrn_tensor_1d(QRN_I32, w->positions, s.n_tokens),
@@ -50,7 +54,8 @@ static struct qrn_tensor take(struct pass *p, int64_t n)
     return t;
 }
 
-static void norm(struct pass *p, struct qrn_tensor x, struct qrn_tensor weight, struct qrn_tensor out)
+static void norm(struct pass *p, struct qrn_tensor x, struct qrn_tensor weight,
+                 struct qrn_tensor out)
 {
     EMIT(p->e, rms_norm, .x = x, .weight = weight, .out = out, .eps = (float)p->c->rms_eps);
 }
@@ -72,9 +77,12 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
     const struct qrn_tensor z = take(p, n_v), o = take(p, n_v), a = take(p, c->n_v_heads),
                             b = take(p, c->n_v_heads), g = take(p, c->n_v_heads),
                             beta = take(p, c->n_v_heads);
-    const struct qrn_tensor q = qrn_tensor_split_last(qrn_tensor_slice(conv, 1, 0, n_k), c->n_k_heads, c->d_k);
-    const struct qrn_tensor k = qrn_tensor_split_last(qrn_tensor_slice(conv, 1, n_k, n_k), c->n_k_heads, c->d_k);
-    const struct qrn_tensor v = qrn_tensor_split_last(qrn_tensor_slice(conv, 1, 2 * n_k, n_v), c->n_v_heads, c->d_v);
+    const struct qrn_tensor q =
+        qrn_tensor_split_last(qrn_tensor_slice(conv, 1, 0, n_k), c->n_k_heads, c->d_k);
+    const struct qrn_tensor k =
+        qrn_tensor_split_last(qrn_tensor_slice(conv, 1, n_k, n_k), c->n_k_heads, c->d_k);
+    const struct qrn_tensor v =
+        qrn_tensor_split_last(qrn_tensor_slice(conv, 1, 2 * n_k, n_v), c->n_v_heads, c->d_v);
     const struct qrn_tensor o_heads = qrn_tensor_split_last(o, c->n_v_heads, c->d_v);
 
     matmul(p, &l->qkv, p->normed, qkv);
@@ -82,20 +90,24 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
     matmul(p, &l->b, p->normed, b);
     matmul(p, &l->a, p->normed, a);
     EMIT(p->e, ssm_conv_history, .x = qkv, .weight = l->conv, .seq_begin = p->seq_begin,
-         .position = p->seq_position, .history = qrn_tensor_1d(QRN_ADDRESS, p->w->history, p->s.n_seqs),
+         .position = p->seq_position,
+         .history = qrn_tensor_1d(QRN_ADDRESS, p->w->history, p->s.n_seqs),
          .history_offset = (size_t)(i_linear * p->s.n_history) * sizes->history_row, .out = conv,
          .n_history = p->s.n_history);
     EMIT(p->e, l2_norm, .x = q, .out = q, .eps = 1e-6f);
     EMIT(p->e, l2_norm, .x = k, .out = k, .eps = 1e-6f);
     EMIT(p->e, gdn_gates, .a = a, .b = b, .a_scale = l->a_scale, .dt_bias = l->dt_bias, .g = g,
          .beta = beta);
-    EMIT(p->e, gdn_open_chunk, .q = q, .k = k, .v = v, .g = g, .beta = beta, .seq_begin = p->seq_begin,
-         .position = p->seq_position, .state = qrn_tensor_2d(QRN_ADDRESS, p->w->state, p->s.n_seqs, 3),
+    EMIT(p->e, gdn_open_chunk, .q = q, .k = k, .v = v, .g = g, .beta = beta,
+         .seq_begin = p->seq_begin, .position = p->seq_position,
+         .state = qrn_tensor_2d(QRN_ADDRESS, p->w->state, p->s.n_seqs, 3),
          .rows = qrn_tensor_2d(QRN_ADDRESS, p->w->rows, p->s.n_seqs, 2), .out = o_heads,
-         .state_offset = (size_t)i_linear * sizes->state_layer, .rows_offset = (size_t)i_linear * sizes->rows_layer,
-         .scale = 1.0f / sqrtf((float)c->d_k), .head_map = p->model->weights.head_map);
+         .state_offset = (size_t)i_linear * sizes->state_layer,
+         .rows_offset = (size_t)i_linear * sizes->rows_layer, .scale = 1.0f / sqrtf((float)c->d_k),
+         .head_map = p->model->weights.head_map);
     EMIT(p->e, rms_norm, .x = o_heads, .weight = l->norm,
-         .gate = qrn_tensor_split_last(z, c->n_v_heads, c->d_v), .out = o_heads, .eps = (float)c->rms_eps);
+         .gate = qrn_tensor_split_last(z, c->n_v_heads, c->d_v), .out = o_heads,
+         .eps = (float)c->rms_eps);
     matmul(p, &l->out, o, p->normed);
 }
 
@@ -104,23 +116,27 @@ static void rotate(struct pass *p, struct qrn_tensor heads)
     const struct qrn_model_config *c = p->c;
     struct qrn_rope_scaling scaling = {0};
     if (c->rope_scaling == QRN_ROPE_SCALING_YARN)
-        scaling = (struct qrn_rope_scaling){
-            .factor = (float)c->yarn.factor, .original_context = (float)c->yarn.original_context,
-            .beta_fast = (float)c->yarn.beta_fast, .beta_slow = (float)c->yarn.beta_slow,
-            .attention_factor = (float)c->yarn.attention_factor};
+        scaling = (struct qrn_rope_scaling){.factor = (float)c->yarn.factor,
+                                            .original_context = (float)c->yarn.original_context,
+                                            .beta_fast = (float)c->yarn.beta_fast,
+                                            .beta_slow = (float)c->yarn.beta_slow,
+                                            .attention_factor = (float)c->yarn.attention_factor};
     EMIT(p->e, rope, .x = heads, .positions = p->positions, .out = heads, .n_rot = c->n_rot,
          .theta = c->rope_theta, .mode = QRN_ROPE_NEOX, .scaling = scaling);
 }
 
 /* Gated attention: normed -> normed. */
-static void attention_mixer(struct pass *p, const struct qrn_attention_weights *l, int64_t i_attention)
+static void attention_mixer(struct pass *p, const struct qrn_attention_weights *l,
+                            int64_t i_attention)
 {
     const struct qrn_model_config *c = p->c;
     const int64_t d = c->head_dim, offset = i_attention * (int64_t)p->model->sizes.page_layer;
     const struct qrn_tensor qg = take(p, c->n_heads * 2 * d), k = take(p, c->n_kv_heads * d),
                             v = take(p, c->n_kv_heads * d), o = take(p, c->n_heads * d);
-    const struct qrn_tensor pairs = qrn_tensor_split_last(qg, c->n_heads, 2 * d); /* [query | gate] */
-    const struct qrn_tensor q = qrn_tensor_slice(pairs, 2, 0, d), gate = qrn_tensor_slice(pairs, 2, d, d);
+    const struct qrn_tensor pairs =
+        qrn_tensor_split_last(qg, c->n_heads, 2 * d); /* [query | gate] */
+    const struct qrn_tensor q = qrn_tensor_slice(pairs, 2, 0, d),
+                            gate = qrn_tensor_slice(pairs, 2, d, d);
     const struct qrn_tensor k_heads = qrn_tensor_split_last(k, c->n_kv_heads, d),
                             v_heads = qrn_tensor_split_last(v, c->n_kv_heads, d),
                             o_heads = qrn_tensor_split_last(o, c->n_heads, d);
@@ -143,8 +159,8 @@ static void attention_mixer(struct pass *p, const struct qrn_attention_weights *
 }
 
 /* SwiGLU: in -> out. */
-static void dense_mlp(struct pass *p, const struct qrn_mlp_weights *m, int64_t d_ff, struct qrn_tensor in,
-                      struct qrn_tensor out)
+static void dense_mlp(struct pass *p, const struct qrn_mlp_weights *m, int64_t d_ff,
+                      struct qrn_tensor in, struct qrn_tensor out)
 {
     const struct qrn_tensor gate = take(p, d_ff), up = take(p, d_ff);
     matmul(p, &m->gate, in, gate);
@@ -170,11 +186,13 @@ static void moe_mlp(struct pass *p, const struct qrn_layer_weights *l)
     ids.dtype = QRN_I32;
     const struct qrn_tensor gate = qrn_tensor_split_last(take(p, top * ff), top, ff),
                             up = qrn_tensor_split_last(take(p, top * ff), top, ff),
-                            down = qrn_tensor_split_last(take(p, top * c->d_model), top, c->d_model);
+                            down =
+                                qrn_tensor_split_last(take(p, top * c->d_model), top, c->d_model);
     struct qrn_tensor shared = {0}, shared_gate = {0};
 
     matmul(p, &l->moe.router, p->normed, logits);
-    EMIT(p->e, moe_route, .logits = logits, .ids = ids, .weights = weights, .normalise = c->norm_topk);
+    EMIT(p->e, moe_route, .logits = logits, .ids = ids, .weights = weights,
+         .normalise = c->norm_topk);
     const struct qrn_tensor x = qrn_tensor_split_last(p->normed, 1, c->d_model);
     expert_product(p, &l->moe.gate, x, ids, gate);
     expert_product(p, &l->moe.up, x, ids, up);
@@ -202,7 +220,8 @@ void qrn_forward_embedding(struct qrn_emitter *e, struct qrn_model *model, struc
 static int64_t index_of_kind(const struct qrn_weights *w, int64_t i_layer)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < i_layer; i++) n += w->layers[i].is_linear == w->layers[i_layer].is_linear;
+    for (int64_t i = 0; i < i_layer; i++)
+        n += w->layers[i].is_linear == w->layers[i_layer].is_linear;
     return n;
 }
 

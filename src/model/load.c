@@ -10,14 +10,15 @@
 #include "base/memory.h"
 #include "formats/blocks.h"
 
-const struct qrn_archive_tensor *load_find(struct loader *ld, const char *name)
+const struct qrn_archive_tensor *qrn_load_find(struct loader *ld, const char *name)
 {
     return qrn_archive_find(ld->files->archive, name);
 }
 
-enum qrn_status load_need(struct loader *ld, const char *name, const struct qrn_archive_tensor **out)
+enum qrn_status qrn_load_need(struct loader *ld, const char *name,
+                              const struct qrn_archive_tensor **out)
 {
-    *out = load_find(ld, name);
+    *out = qrn_load_find(ld, name);
     if (*out) return QRN_OK;
     return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" is missing", name);
 }
@@ -27,8 +28,9 @@ static enum qrn_status new_buffer(struct loader *ld, size_t n_bytes, struct qrn_
     struct qrn_weights *w = ld->weights;
     if (w->n_buffers == w->n_buffers_reserved) {
         const size_t want = w->n_buffers_reserved * 2 + 64;
-        void *bigger = qrn_realloc(ld->allocator, w->buffers, w->n_buffers_reserved * sizeof *w->buffers,
-                                   want * sizeof *w->buffers);
+        void *bigger =
+            qrn_realloc(ld->allocator, w->buffers, w->n_buffers_reserved * sizeof *w->buffers,
+                        want * sizeof *w->buffers);
         if (!bigger) return qrn_fail_memory(ld->err, want * sizeof *w->buffers, "weights");
         w->buffers = bigger;
         w->n_buffers_reserved = want;
@@ -69,8 +71,8 @@ static int64_t n_rows(const struct qrn_archive_tensor *t)
 static enum qrn_status need_values(struct loader *ld, const struct qrn_archive_tensor *t)
 {
     if (t->dtype < QRN_DTYPE_COUNT && qrn_decoder(t->dtype)) return QRN_OK;
-    return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED, "tensor \"%s\" is of type %s, which has no decoder",
-                    t->name, t->type_name);
+    return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED,
+                    "tensor \"%s\" is of type %s, which has no decoder", t->name, t->type_name);
 }
 
 /* "x.weight" -> "x.scales" */
@@ -81,25 +83,26 @@ static bool sibling(const char *name, const char *suffix, char out[LOAD_NAME_BYT
     return snprintf(out, LOAD_NAME_BYTES, "%.*s%s", (int)stem, name, suffix) < LOAD_NAME_BYTES;
 }
 
-enum qrn_status load_run(struct loader *ld, const char *name, struct row_run *out)
+enum qrn_status qrn_load_run(struct loader *ld, const char *name, struct row_run *out)
 {
     char other[LOAD_NAME_BYTES];
     struct row_run run = {0};
-    QRN_TRY(load_need(ld, name, &run.tensor));
-    if (sibling(name, ".scale", other) && load_find(ld, other))
-        return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED, "tensor \"%s\" has a scale of its own (\"%s\")", name,
-                        other);
+    QRN_TRY(qrn_load_need(ld, name, &run.tensor));
+    if (sibling(name, ".scale", other) && qrn_load_find(ld, other))
+        return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED,
+                        "tensor \"%s\" has a scale of its own (\"%s\")", name, other);
     if (ld->files->format != QRN_FORMAT_GGUF && sibling(name, ".scales", other))
-        run.scales = load_find(ld, other);
+        run.scales = qrn_load_find(ld, other);
     if (run.scales) {
-        if (!sibling(name, ".biases", other) || !(run.biases = load_find(ld, other)))
+        if (!sibling(name, ".biases", other) || !(run.biases = qrn_load_find(ld, other)))
             return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED,
-                            "tensor \"%s\" has scales but no biases: not an affine quantisation", name);
+                            "tensor \"%s\" has scales but no biases: not an affine quantisation",
+                            name);
         QRN_TRY(need_values(ld, run.scales));
         QRN_TRY(need_values(ld, run.biases));
         if (run.tensor->dtype != QRN_U32)
-            return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" has scales but is of type %s", name,
-                            run.tensor->type_name);
+            return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" has scales but is of type %s",
+                            name, run.tensor->type_name);
     } else {
         QRN_TRY(need_values(ld, run.tensor));
     }
@@ -108,16 +111,17 @@ enum qrn_status load_run(struct loader *ld, const char *name, struct row_run *ou
     return QRN_OK;
 }
 
-enum qrn_status load_vector(struct loader *ld, const char *name, int64_t n, enum change change,
-                            struct qrn_tensor *out)
+enum qrn_status qrn_load_vector(struct loader *ld, const char *name, int64_t n, enum change change,
+                                struct qrn_tensor *out)
 {
     const struct qrn_archive_tensor *t;
     struct qrn_buffer *buffer;
-    QRN_TRY(load_need(ld, name, &t));
+    QRN_TRY(qrn_load_need(ld, name, &t));
     QRN_TRY(need_values(ld, t));
     if (n_elements(t) != n)
         return qrn_fail(ld->err, QRN_ERR_FORMAT,
-                        "tensor \"%s\" has %" PRId64 " elements, wants %" PRId64, name, n_elements(t), n);
+                        "tensor \"%s\" has %" PRId64 " elements, wants %" PRId64, name,
+                        n_elements(t), n);
     QRN_TRY(new_buffer(ld, (size_t)n * sizeof(float), &buffer));
     float *values = qrn_buffer_data(buffer);
     qrn_decoder(t->dtype)(t->data, values, (size_t)n);
@@ -150,34 +154,37 @@ static enum qrn_status check_run(struct loader *ld, const struct row_run *run, i
 {
     const struct qrn_archive_tensor *t = run->tensor;
     *dtype = run->scales ? mlx_type(row_elements(t), n_in) : t->dtype;
-    const bool whole = *dtype != QRN_DTYPE_COUNT && n_in % qrn_dtype_info(*dtype)->block_elements == 0;
+    const bool whole =
+        *dtype != QRN_DTYPE_COUNT && n_in % qrn_dtype_info(*dtype)->block_elements == 0;
     if (!whole || (!run->scales && row_elements(t) != n_in))
         return qrn_fail(ld->err, QRN_ERR_FORMAT,
-                        "tensor \"%s\" has rows of %" PRId64 " (%s), wants %" PRId64 " values", t->name,
-                        row_elements(t), t->type_name, n_in);
+                        "tensor \"%s\" has rows of %" PRId64 " (%s), wants %" PRId64 " values",
+                        t->name, row_elements(t), t->type_name, n_in);
     if (run->first < 0 || run->n < 0 || run->first > n_rows(t) - run->n)
-        return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" has %" PRId64 " rows, wants %" PRId64,
-                        t->name, n_rows(t), run->first + run->n);
+        return qrn_fail(ld->err, QRN_ERR_FORMAT,
+                        "tensor \"%s\" has %" PRId64 " rows, wants %" PRId64, t->name, n_rows(t),
+                        run->first + run->n);
     if (!run->scales) return QRN_OK;
     const struct qrn_archive_tensor *both[] = {run->scales, run->biases};
     for (int i = 0; i < 2; i++) {
         const int64_t groups = row_elements(both[i]);
         if (groups < 1 || n_in % groups || n_rows(both[i]) != n_rows(t) ||
             groups != row_elements(run->scales) || both[i]->dtype != run->scales->dtype)
-            return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" does not fit \"%s\"", both[i]->name,
-                            t->name);
+            return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" does not fit \"%s\"",
+                            both[i]->name, t->name);
     }
     const int64_t group = n_in / row_elements(run->scales);
     if (group != 32 && group != 64 && group != 128)
         return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED,
-                        "tensor \"%s\" has groups of %" PRId64 ", wants 32, 64 or 128", t->name, group);
+                        "tensor \"%s\" has groups of %" PRId64 ", wants 32, 64 or 128", t->name,
+                        group);
     return QRN_OK;
 }
 
 /* Rows of one part (codes, scales or biases) of all runs: in place if they lie together and well
  * aligned, else copied. */
-static enum qrn_status gather(struct loader *ld, const struct row_run *runs, size_t n_runs, int part,
-                              size_t row_bytes, size_t alignment, const void **out)
+static enum qrn_status gather(struct loader *ld, const struct row_run *runs, size_t n_runs,
+                              int part, size_t row_bytes, size_t alignment, const void **out)
 {
     size_t total = 0;
     for (size_t i = 0; i < n_runs; i++) total += (size_t)runs[i].n * row_bytes;
@@ -218,9 +225,10 @@ static enum qrn_status rows_matrix(struct loader *ld, const struct row_run *runs
     for (size_t i = 0; i < n_runs; i++) {
         enum qrn_dtype one;
         QRN_TRY(check_run(ld, &runs[i], n_in, &one));
-        if (i && (one != dtype || !runs[i].scales != !runs[0].scales ||
-                  (runs[i].scales && (runs[i].scales->dtype != runs[0].scales->dtype ||
-                                      row_elements(runs[i].scales) != row_elements(runs[0].scales)))))
+        if (i &&
+            (one != dtype || !runs[i].scales != !runs[0].scales ||
+             (runs[i].scales && (runs[i].scales->dtype != runs[0].scales->dtype ||
+                                 row_elements(runs[i].scales) != row_elements(runs[0].scales)))))
             return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED,
                             "tensors \"%s\" and \"%s\" belong together but are of other types",
                             runs[0].tensor->name, runs[i].tensor->name);
@@ -229,12 +237,14 @@ static enum qrn_status rows_matrix(struct loader *ld, const struct row_run *runs
     }
     const int64_t want = (n_experts ? n_experts : 1) * n_out;
     if (rows != want)
-        return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" has %" PRId64 " rows, wants %" PRId64,
-                        runs[0].tensor->name, rows, want);
+        return qrn_fail(ld->err, QRN_ERR_FORMAT,
+                        "tensor \"%s\" has %" PRId64 " rows, wants %" PRId64, runs[0].tensor->name,
+                        rows, want);
     const void *data;
     size_t row_bytes;
     if (!qrn_row_bytes(dtype, n_in, &row_bytes))
-        return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" is too large", runs[0].tensor->name);
+        return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" is too large",
+                        runs[0].tensor->name);
     QRN_TRY(gather(ld, runs, n_runs, 0, row_bytes, alignment, &data));
     *out = (struct qrn_matrix){.w = matrix_view(dtype, data, n_experts, n_out, n_in)};
     if (runs[0].scales) {
@@ -289,9 +299,9 @@ static size_t tensor_bytes(const struct qrn_matrix *m)
     return m->w.n_bytes + (m->scales.n_dims ? m->scales.n_bytes + m->biases.n_bytes : 0);
 }
 
-enum qrn_status load_matrix(struct loader *ld, const struct row_run *runs, size_t n_runs,
-                            int64_t n_experts, int64_t n_out, int64_t n_in, enum matrix_use use,
-                            struct qrn_matrix *out)
+enum qrn_status qrn_load_matrix(struct loader *ld, const struct row_run *runs, size_t n_runs,
+                                int64_t n_experts, int64_t n_out, int64_t n_in, enum matrix_use use,
+                                struct qrn_matrix *out)
 {
     struct qrn_matrix m;
     struct qrn_weights *w = ld->weights;
@@ -313,16 +323,16 @@ enum qrn_status load_matrix(struct loader *ld, const struct row_run *runs, size_
     return advance(ld, file_bytes);
 }
 
-enum qrn_status load_rows(struct loader *ld, const struct row_run *run, int64_t n_out, int64_t n_in,
-                          struct qrn_matrix *out)
+enum qrn_status qrn_load_rows(struct loader *ld, const struct row_run *run, int64_t n_out,
+                              int64_t n_in, struct qrn_matrix *out)
 {
     return rows_matrix(ld, run, 1, 0, n_out, n_in, 1, out);
 }
 
-enum qrn_status load_named_matrix(struct loader *ld, const char *name, int64_t n_out, int64_t n_in,
-                                  enum matrix_use use, struct qrn_matrix *out)
+enum qrn_status qrn_load_named_matrix(struct loader *ld, const char *name, int64_t n_out,
+                                      int64_t n_in, enum matrix_use use, struct qrn_matrix *out)
 {
     struct row_run run;
-    QRN_TRY(load_run(ld, name, &run));
-    return load_matrix(ld, &run, 1, 0, n_out, n_in, use, out);
+    QRN_TRY(qrn_load_run(ld, name, &run));
+    return qrn_load_matrix(ld, &run, 1, 0, n_out, n_in, use, out);
 }

@@ -12,8 +12,8 @@ struct loader {
     const struct qrn_load_options *options;
     const struct qrn_allocator *allocator;
     struct qrn_weights *weights;
-    char prefix[64]; /* of tensor names: "model.language_model." */
-    bool raw_hf;     /* norms hold w for 1 + w, A_log is a logarithm */
+    char prefix[64];                /* of tensor names: "model.language_model." */
+    bool raw_hf;                    /* norms hold w for 1 + w, A_log is a logarithm */
     size_t bytes_done, bytes_total; /* of the files, for progress */
     struct qrn_error *err;
 };
@@ -28,35 +28,37 @@ enum change { AS_IS, PLUS_ONE, MINUS_EXP };
 enum matrix_use { BIG, SMALL }; /* SMALL: gates and routers, always with float32 activations */
 
 /* The tensor, or NULL. */
-const struct qrn_archive_tensor *load_find(struct loader *ld, const char *name);
+const struct qrn_archive_tensor *qrn_load_find(struct loader *ld, const char *name);
 /* QRN_ERR_FORMAT, "tensor X is missing". */
-enum qrn_status load_need(struct loader *ld, const char *name, const struct qrn_archive_tensor **out);
+enum qrn_status qrn_load_need(struct loader *ld, const char *name,
+                              const struct qrn_archive_tensor **out);
 
 /* All rows of the tensor named (a module's ".weight"), with MLX scales where it has them. */
-enum qrn_status load_run(struct loader *ld, const char *name, struct row_run *out);
+enum qrn_status qrn_load_run(struct loader *ld, const char *name, struct row_run *out);
 
 /* A float32 vector of n elements, changed. */
-enum qrn_status load_vector(struct loader *ld, const char *name, int64_t n, enum change change,
-                            struct qrn_tensor *out);
+enum qrn_status qrn_load_vector(struct loader *ld, const char *name, int64_t n, enum change change,
+                                struct qrn_tensor *out);
 
 /* The rows of all runs, one after the other, as a matrix [n_out, n_in], or with n_experts > 0 as
  * [n_experts, n_out, n_in]; packed if the device has a packed form, unless rows are wanted. */
-enum qrn_status load_matrix(struct loader *ld, const struct row_run *runs, size_t n_runs,
-                            int64_t n_experts, int64_t n_out, int64_t n_in, enum matrix_use use,
-                            struct qrn_matrix *out);
+enum qrn_status qrn_load_matrix(struct loader *ld, const struct row_run *runs, size_t n_runs,
+                                int64_t n_experts, int64_t n_out, int64_t n_in, enum matrix_use use,
+                                struct qrn_matrix *out);
 /* As rows for an embedding. */
-enum qrn_status load_rows(struct loader *ld, const struct row_run *run, int64_t n_out, int64_t n_in,
-                          struct qrn_matrix *out);
+enum qrn_status qrn_load_rows(struct loader *ld, const struct row_run *run, int64_t n_out,
+                              int64_t n_in, struct qrn_matrix *out);
 /* One tensor as a matrix. */
-enum qrn_status load_named_matrix(struct loader *ld, const char *name, int64_t n_out, int64_t n_in,
-                                  enum matrix_use use, struct qrn_matrix *out);
+enum qrn_status qrn_load_named_matrix(struct loader *ld, const char *name, int64_t n_out,
+                                      int64_t n_in, enum matrix_use use, struct qrn_matrix *out);
 
 /* Per format. */
 enum qrn_status qrn_load_hf(struct loader *ld);
 enum qrn_status qrn_load_gguf(struct loader *ld);
 
 /* A layer's vectors and matrices that have one tensor each, by rules (load_rules.c). */
-enum qrn_status load_layer_by_rules(struct loader *ld, int64_t i_layer, struct qrn_layer_weights *l);
+enum qrn_status qrn_load_layer_by_rules(struct loader *ld, int64_t i_layer,
+                                        struct qrn_layer_weights *l);
 
 #define LOAD_NAME_BYTES 192
 

@@ -8,16 +8,21 @@
 
 static enum qrn_status load_layer(struct loader *ld, int64_t i_layer, struct qrn_layer_weights *l)
 {
-    static const struct projection_names projections = {
-        .qkvz = "ssm_in.weight", .qkv = "attn_qkv.weight", .z = "attn_gate.weight",
-        .ba = "ssm_ba.weight", .b = "ssm_beta.weight", .a = "ssm_alpha.weight",
-        .dt_bias = "ssm_dt.bias", .dt_bias_other = "ssm_dt"};
-    static const struct expert_names experts = {
-        .gate_up = "ffn_gate_up_exps.weight", .gate = "ffn_gate_exps.weight",
-        .up = "ffn_up_exps.weight", .down = "ffn_down_exps.weight"};
-    QRN_TRY(load_layer_by_rules(ld, i_layer, l));
-    if (l->is_linear) QRN_TRY(load_linear_projections(ld, i_layer, &projections, &l->linear));
-    return l->is_moe ? load_stacked_experts(ld, i_layer, &experts, &l->moe) : QRN_OK;
+    static const struct projection_names projections = {.qkvz = "ssm_in.weight",
+                                                        .qkv = "attn_qkv.weight",
+                                                        .z = "attn_gate.weight",
+                                                        .ba = "ssm_ba.weight",
+                                                        .b = "ssm_beta.weight",
+                                                        .a = "ssm_alpha.weight",
+                                                        .dt_bias = "ssm_dt.bias",
+                                                        .dt_bias_other = "ssm_dt"};
+    static const struct expert_names experts = {.gate_up = "ffn_gate_up_exps.weight",
+                                                .gate = "ffn_gate_exps.weight",
+                                                .up = "ffn_up_exps.weight",
+                                                .down = "ffn_down_exps.weight"};
+    QRN_TRY(qrn_load_layer_by_rules(ld, i_layer, l));
+    if (l->is_linear) QRN_TRY(qrn_load_linear_projections(ld, i_layer, &projections, &l->linear));
+    return l->is_moe ? qrn_load_stacked_experts(ld, i_layer, &experts, &l->moe) : QRN_OK;
 }
 
 enum qrn_status qrn_load_gguf(struct loader *ld)
@@ -26,13 +31,13 @@ enum qrn_status qrn_load_gguf(struct loader *ld)
     struct qrn_weights *w = ld->weights;
     struct row_run embedding, head;
     for (int64_t i = 0; i < c->n_layers; i++) QRN_TRY(load_layer(ld, i, &w->layers[i]));
-    QRN_TRY(load_run(ld, "token_embd.weight", &embedding));
-    QRN_TRY(load_rows(ld, &embedding, c->vocab_size, c->d_model, &w->embedding));
+    QRN_TRY(qrn_load_run(ld, "token_embd.weight", &embedding));
+    QRN_TRY(qrn_load_rows(ld, &embedding, c->vocab_size, c->d_model, &w->embedding));
     head = embedding;
-    if (load_find(ld, "output.weight")) {
-        QRN_TRY(load_run(ld, "output.weight", &head));
+    if (qrn_load_find(ld, "output.weight")) {
+        QRN_TRY(qrn_load_run(ld, "output.weight", &head));
         w->n_parameters += c->vocab_size * c->d_model;
     }
-    QRN_TRY(load_matrix(ld, &head, 1, 0, c->vocab_size, c->d_model, BIG, &w->head));
-    return load_vector(ld, "output_norm.weight", c->d_model, AS_IS, &w->norm);
+    QRN_TRY(qrn_load_matrix(ld, &head, 1, 0, c->vocab_size, c->d_model, BIG, &w->head));
+    return qrn_load_vector(ld, "output_norm.weight", c->d_model, AS_IS, &w->norm);
 }

@@ -9,11 +9,12 @@
 
 static enum qrn_status find_prefix(struct loader *ld)
 {
-    static const char *const prefixes[] = {"model.language_model.", "language_model.model.", "model."};
+    static const char *const prefixes[] = {"model.language_model.", "language_model.model.",
+                                           "model."};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         char name[LOAD_NAME_BYTES];
         (void)snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
-        if (!load_find(ld, name)) continue;
+        if (!qrn_load_find(ld, name)) continue;
         (void)snprintf(ld->prefix, sizeof ld->prefix, "%s", prefixes[i]);
         return QRN_OK;
     }
@@ -30,7 +31,7 @@ static bool is_raw(struct loader *ld)
         char name[LOAD_NAME_BYTES];
         (void)snprintf(name, sizeof name, "%slayers.%lld.linear_attn.conv1d.weight", ld->prefix,
                        (long long)i);
-        const struct qrn_archive_tensor *t = load_find(ld, name);
+        const struct qrn_archive_tensor *t = qrn_load_find(ld, name);
         return !t || t->n_dims < 1 || t->shape[t->n_dims - 1] != 1 || ld->config->conv_kernel == 1;
     }
     return ld->files->format != QRN_FORMAT_MLX;
@@ -38,28 +39,34 @@ static bool is_raw(struct loader *ld)
 
 static enum qrn_status load_experts(struct loader *ld, int64_t i_layer, struct qrn_moe_weights *m)
 {
-    static const struct expert_names hf = {.gate_up = "mlp.experts.gate_up_proj", .gate = "mlp.experts.gate_proj",
-                                           .up = "mlp.experts.up_proj", .down = "mlp.experts.down_proj"};
-    static const struct expert_names mlx = {
-        .gate_up = "mlp.switch_mlp.gate_up_proj.weight", .gate = "mlp.switch_mlp.gate_proj.weight",
-        .up = "mlp.switch_mlp.up_proj.weight", .down = "mlp.switch_mlp.down_proj.weight"};
+    static const struct expert_names hf = {.gate_up = "mlp.experts.gate_up_proj",
+                                           .gate = "mlp.experts.gate_proj",
+                                           .up = "mlp.experts.up_proj",
+                                           .down = "mlp.experts.down_proj"};
+    static const struct expert_names mlx = {.gate_up = "mlp.switch_mlp.gate_up_proj.weight",
+                                            .gate = "mlp.switch_mlp.gate_proj.weight",
+                                            .up = "mlp.switch_mlp.up_proj.weight",
+                                            .down = "mlp.switch_mlp.down_proj.weight"};
     char name[LOAD_NAME_BYTES];
     (void)snprintf(name, sizeof name, "%slayers.%lld.mlp.experts.0.down_proj.weight", ld->prefix,
                    (long long)i_layer);
-    if (load_find(ld, name)) return load_separate_experts(ld, i_layer, m);
+    if (qrn_load_find(ld, name)) return qrn_load_separate_experts(ld, i_layer, m);
     (void)snprintf(name, sizeof name, "%slayers.%lld.%s", ld->prefix, (long long)i_layer, mlx.down);
-    return load_stacked_experts(ld, i_layer, load_find(ld, name) ? &mlx : &hf, m);
+    return qrn_load_stacked_experts(ld, i_layer, qrn_load_find(ld, name) ? &mlx : &hf, m);
 }
 
 static enum qrn_status load_layer(struct loader *ld, int64_t i_layer, struct qrn_layer_weights *l)
 {
-    static const struct projection_names names = {
-        .qkvz = "linear_attn.in_proj_qkvz.weight", .qkv = "linear_attn.in_proj_qkv.weight",
-        .z = "linear_attn.in_proj_z.weight", .ba = "linear_attn.in_proj_ba.weight",
-        .b = "linear_attn.in_proj_b.weight", .a = "linear_attn.in_proj_a.weight",
-        .dt_bias = "linear_attn.dt_bias", .dt_bias_other = "linear_attn.dt_bias"};
-    QRN_TRY(load_layer_by_rules(ld, i_layer, l));
-    if (l->is_linear) QRN_TRY(load_linear_projections(ld, i_layer, &names, &l->linear));
+    static const struct projection_names names = {.qkvz = "linear_attn.in_proj_qkvz.weight",
+                                                  .qkv = "linear_attn.in_proj_qkv.weight",
+                                                  .z = "linear_attn.in_proj_z.weight",
+                                                  .ba = "linear_attn.in_proj_ba.weight",
+                                                  .b = "linear_attn.in_proj_b.weight",
+                                                  .a = "linear_attn.in_proj_a.weight",
+                                                  .dt_bias = "linear_attn.dt_bias",
+                                                  .dt_bias_other = "linear_attn.dt_bias"};
+    QRN_TRY(qrn_load_layer_by_rules(ld, i_layer, l));
+    if (l->is_linear) QRN_TRY(qrn_load_linear_projections(ld, i_layer, &names, &l->linear));
     return l->is_moe ? load_experts(ld, i_layer, &l->moe) : QRN_OK;
 }
 
@@ -70,23 +77,24 @@ static enum qrn_status load_ends(struct loader *ld)
     struct row_run embedding, head;
     char name[LOAD_NAME_BYTES];
     (void)snprintf(name, sizeof name, "%sembed_tokens.weight", ld->prefix);
-    QRN_TRY(load_run(ld, name, &embedding));
-    QRN_TRY(load_rows(ld, &embedding, c->vocab_size, c->d_model, &w->embedding));
+    QRN_TRY(qrn_load_run(ld, name, &embedding));
+    QRN_TRY(qrn_load_rows(ld, &embedding, c->vocab_size, c->d_model, &w->embedding));
     head = embedding;
     if (!c->tied_embeddings) {
         const char *other = "language_model.lm_head.weight";
-        QRN_TRY(load_run(ld, load_find(ld, other) ? other : "lm_head.weight", &head));
+        QRN_TRY(qrn_load_run(ld, qrn_load_find(ld, other) ? other : "lm_head.weight", &head));
         w->n_parameters += c->vocab_size * c->d_model;
     }
-    QRN_TRY(load_matrix(ld, &head, 1, 0, c->vocab_size, c->d_model, BIG, &w->head));
+    QRN_TRY(qrn_load_matrix(ld, &head, 1, 0, c->vocab_size, c->d_model, BIG, &w->head));
     (void)snprintf(name, sizeof name, "%snorm.weight", ld->prefix);
-    return load_vector(ld, name, c->d_model, ld->raw_hf ? PLUS_ONE : AS_IS, &w->norm);
+    return qrn_load_vector(ld, name, c->d_model, ld->raw_hf ? PLUS_ONE : AS_IS, &w->norm);
 }
 
 enum qrn_status qrn_load_hf(struct loader *ld)
 {
     if (ld->config->quant == QRN_QUANT_FP8)
-        return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED, "weights of FP8 with scales by tiles cannot be read");
+        return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED,
+                        "weights of FP8 with scales by tiles cannot be read");
     QRN_TRY(find_prefix(ld));
     ld->raw_hf = is_raw(ld);
     for (int64_t i = 0; i < ld->config->n_layers; i++)

@@ -28,11 +28,12 @@ static struct row_run part(const struct row_run *whole, int64_t first, int64_t n
 static enum qrn_status split_qkvz(struct loader *ld, const char *name, struct qrn_linear_weights *l)
 {
     const struct qrn_model_config *c = ld->config;
-    const int64_t n = c->n_k_heads, v_rows = c->n_v_heads / n * c->d_v, group = 2 * c->d_k + 2 * v_rows;
+    const int64_t n = c->n_k_heads, v_rows = c->n_v_heads / n * c->d_v,
+                  group = 2 * c->d_k + 2 * v_rows;
     const int64_t n_qkv = 2 * n * c->d_k + n * v_rows, n_z = n * v_rows;
     const size_t bytes = (size_t)n * 4 * sizeof(struct row_run);
     struct row_run whole;
-    QRN_TRY(load_run(ld, name, &whole));
+    QRN_TRY(qrn_load_run(ld, name, &whole));
     if (whole.n != n * group)
         return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" has %lld rows, wants %lld", name,
                         (long long)whole.n, (long long)(n * group));
@@ -44,8 +45,10 @@ static enum qrn_status split_qkvz(struct loader *ld, const char *name, struct qr
         runs[2 * n + h] = part(&whole, h * group + 2 * c->d_k, v_rows);
         runs[3 * n + h] = part(&whole, h * group + 2 * c->d_k + v_rows, v_rows);
     }
-    enum qrn_status s = load_matrix(ld, runs, (size_t)(3 * n), 0, n_qkv, c->d_model, BIG, &l->qkv);
-    if (s == QRN_OK) s = load_matrix(ld, runs + 3 * n, (size_t)n, 0, n_z, c->d_model, BIG, &l->z);
+    enum qrn_status s =
+        qrn_load_matrix(ld, runs, (size_t)(3 * n), 0, n_qkv, c->d_model, BIG, &l->qkv);
+    if (s == QRN_OK)
+        s = qrn_load_matrix(ld, runs + 3 * n, (size_t)n, 0, n_z, c->d_model, BIG, &l->z);
     qrn_free(ld->allocator, runs, bytes);
     return s;
 }
@@ -57,7 +60,7 @@ static enum qrn_status split_ba(struct loader *ld, const char *name, struct qrn_
     const int64_t n = c->n_k_heads, r = c->n_v_heads / n;
     const size_t bytes = (size_t)n * 2 * sizeof(struct row_run);
     struct row_run whole;
-    QRN_TRY(load_run(ld, name, &whole));
+    QRN_TRY(qrn_load_run(ld, name, &whole));
     if (whole.n != 2 * c->n_v_heads)
         return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" has %lld rows, wants %lld", name,
                         (long long)whole.n, (long long)(2 * c->n_v_heads));
@@ -67,39 +70,40 @@ static enum qrn_status split_ba(struct loader *ld, const char *name, struct qrn_
         runs[h] = part(&whole, h * 2 * r, r);
         runs[n + h] = part(&whole, h * 2 * r + r, r);
     }
-    enum qrn_status s = load_matrix(ld, runs, (size_t)n, 0, c->n_v_heads, c->d_model, SMALL, &l->b);
+    enum qrn_status s =
+        qrn_load_matrix(ld, runs, (size_t)n, 0, c->n_v_heads, c->d_model, SMALL, &l->b);
     if (s == QRN_OK)
-        s = load_matrix(ld, runs + n, (size_t)n, 0, c->n_v_heads, c->d_model, SMALL, &l->a);
+        s = qrn_load_matrix(ld, runs + n, (size_t)n, 0, c->n_v_heads, c->d_model, SMALL, &l->a);
     qrn_free(ld->allocator, runs, bytes);
     return s;
 }
 
-enum qrn_status load_linear_projections(struct loader *ld, int64_t i_layer,
-                                        const struct projection_names *names,
-                                        struct qrn_linear_weights *l)
+enum qrn_status qrn_load_linear_projections(struct loader *ld, int64_t i_layer,
+                                            const struct projection_names *names,
+                                            struct qrn_linear_weights *l)
 {
     const struct qrn_model_config *c = ld->config;
     const int64_t n_value = c->n_v_heads * c->d_v, n_conv = 2 * c->n_k_heads * c->d_k + n_value;
     char name[LOAD_NAME_BYTES];
-    if (load_find(ld, layer_name(ld, i_layer, names->qkvz, name))) {
+    if (qrn_load_find(ld, layer_name(ld, i_layer, names->qkvz, name))) {
         QRN_TRY(split_qkvz(ld, name, l));
     } else {
-        QRN_TRY(load_named_matrix(ld, layer_name(ld, i_layer, names->qkv, name), n_conv, c->d_model, BIG,
-                                  &l->qkv));
-        QRN_TRY(load_named_matrix(ld, layer_name(ld, i_layer, names->z, name), n_value, c->d_model, BIG,
-                                  &l->z));
+        QRN_TRY(qrn_load_named_matrix(ld, layer_name(ld, i_layer, names->qkv, name), n_conv,
+                                      c->d_model, BIG, &l->qkv));
+        QRN_TRY(qrn_load_named_matrix(ld, layer_name(ld, i_layer, names->z, name), n_value,
+                                      c->d_model, BIG, &l->z));
     }
-    if (load_find(ld, layer_name(ld, i_layer, names->ba, name))) {
+    if (qrn_load_find(ld, layer_name(ld, i_layer, names->ba, name))) {
         QRN_TRY(split_ba(ld, name, l));
     } else {
-        QRN_TRY(load_named_matrix(ld, layer_name(ld, i_layer, names->b, name), c->n_v_heads, c->d_model,
-                                  SMALL, &l->b));
-        QRN_TRY(load_named_matrix(ld, layer_name(ld, i_layer, names->a, name), c->n_v_heads, c->d_model,
-                                  SMALL, &l->a));
+        QRN_TRY(qrn_load_named_matrix(ld, layer_name(ld, i_layer, names->b, name), c->n_v_heads,
+                                      c->d_model, SMALL, &l->b));
+        QRN_TRY(qrn_load_named_matrix(ld, layer_name(ld, i_layer, names->a, name), c->n_v_heads,
+                                      c->d_model, SMALL, &l->a));
     }
     layer_name(ld, i_layer, names->dt_bias, name);
-    if (!load_find(ld, name)) layer_name(ld, i_layer, names->dt_bias_other, name);
-    QRN_TRY(load_vector(ld, name, c->n_v_heads, AS_IS, &l->dt_bias));
+    if (!qrn_load_find(ld, name)) layer_name(ld, i_layer, names->dt_bias_other, name);
+    QRN_TRY(qrn_load_vector(ld, name, c->n_v_heads, AS_IS, &l->dt_bias));
     l->conv = qrn_tensor_2d(QRN_F32, l->conv.data, n_conv, c->conv_kernel);
     return QRN_OK;
 }
@@ -111,7 +115,7 @@ static enum qrn_status split_gate_up(struct loader *ld, const char *name, struct
     const int64_t n = c->n_experts, ff = c->d_ff_expert;
     const size_t bytes = (size_t)n * 2 * sizeof(struct row_run);
     struct row_run whole;
-    QRN_TRY(load_run(ld, name, &whole));
+    QRN_TRY(qrn_load_run(ld, name, &whole));
     if (whole.n != n * 2 * ff)
         return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" has %lld rows, wants %lld", name,
                         (long long)whole.n, (long long)(n * 2 * ff));
@@ -121,34 +125,35 @@ static enum qrn_status split_gate_up(struct loader *ld, const char *name, struct
         runs[e] = part(&whole, e * 2 * ff, ff);
         runs[n + e] = part(&whole, e * 2 * ff + ff, ff);
     }
-    enum qrn_status s = load_matrix(ld, runs, (size_t)n, n, ff, c->d_model, BIG, &m->gate);
-    if (s == QRN_OK) s = load_matrix(ld, runs + n, (size_t)n, n, ff, c->d_model, BIG, &m->up);
+    enum qrn_status s = qrn_load_matrix(ld, runs, (size_t)n, n, ff, c->d_model, BIG, &m->gate);
+    if (s == QRN_OK) s = qrn_load_matrix(ld, runs + n, (size_t)n, n, ff, c->d_model, BIG, &m->up);
     qrn_free(ld->allocator, runs, bytes);
     return s;
 }
 
-enum qrn_status load_stacked_experts(struct loader *ld, int64_t i_layer,
-                                     const struct expert_names *names, struct qrn_moe_weights *m)
+enum qrn_status qrn_load_stacked_experts(struct loader *ld, int64_t i_layer,
+                                         const struct expert_names *names,
+                                         struct qrn_moe_weights *m)
 {
     const struct qrn_model_config *c = ld->config;
     const int64_t n = c->n_experts, ff = c->d_ff_expert;
     char name[LOAD_NAME_BYTES];
     struct row_run run;
-    if (load_find(ld, layer_name(ld, i_layer, names->gate_up, name))) {
+    if (qrn_load_find(ld, layer_name(ld, i_layer, names->gate_up, name))) {
         QRN_TRY(split_gate_up(ld, name, m));
     } else {
-        QRN_TRY(load_run(ld, layer_name(ld, i_layer, names->gate, name), &run));
-        QRN_TRY(load_matrix(ld, &run, 1, n, ff, c->d_model, BIG, &m->gate));
-        QRN_TRY(load_run(ld, layer_name(ld, i_layer, names->up, name), &run));
-        QRN_TRY(load_matrix(ld, &run, 1, n, ff, c->d_model, BIG, &m->up));
+        QRN_TRY(qrn_load_run(ld, layer_name(ld, i_layer, names->gate, name), &run));
+        QRN_TRY(qrn_load_matrix(ld, &run, 1, n, ff, c->d_model, BIG, &m->gate));
+        QRN_TRY(qrn_load_run(ld, layer_name(ld, i_layer, names->up, name), &run));
+        QRN_TRY(qrn_load_matrix(ld, &run, 1, n, ff, c->d_model, BIG, &m->up));
     }
-    QRN_TRY(load_run(ld, layer_name(ld, i_layer, names->down, name), &run));
-    return load_matrix(ld, &run, 1, n, c->d_model, ff, BIG, &m->down);
+    QRN_TRY(qrn_load_run(ld, layer_name(ld, i_layer, names->down, name), &run));
+    return qrn_load_matrix(ld, &run, 1, n, c->d_model, ff, BIG, &m->down);
 }
 
 /* mlp.experts.E.<which>.weight, one tensor an expert. */
-static enum qrn_status separate(struct loader *ld, int64_t i_layer, const char *which, int64_t n_out,
-                                int64_t n_in, struct qrn_matrix *out)
+static enum qrn_status separate(struct loader *ld, int64_t i_layer, const char *which,
+                                int64_t n_out, int64_t n_in, struct qrn_matrix *out)
 {
     const int64_t n = ld->config->n_experts;
     const size_t bytes = (size_t)n * sizeof(struct row_run);
@@ -158,17 +163,18 @@ static enum qrn_status separate(struct loader *ld, int64_t i_layer, const char *
     for (int64_t e = 0; e < n && s == QRN_OK; e++) {
         char suffix[64], name[LOAD_NAME_BYTES];
         (void)snprintf(suffix, sizeof suffix, "mlp.experts.%lld.%s.weight", (long long)e, which);
-        s = load_run(ld, layer_name(ld, i_layer, suffix, name), &runs[e]);
+        s = qrn_load_run(ld, layer_name(ld, i_layer, suffix, name), &runs[e]);
         if (s == QRN_OK && runs[e].n != n_out)
             s = qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" has %lld rows, wants %lld", name,
                          (long long)runs[e].n, (long long)n_out);
     }
-    if (s == QRN_OK) s = load_matrix(ld, runs, (size_t)n, n, n_out, n_in, BIG, out);
+    if (s == QRN_OK) s = qrn_load_matrix(ld, runs, (size_t)n, n, n_out, n_in, BIG, out);
     qrn_free(ld->allocator, runs, bytes);
     return s;
 }
 
-enum qrn_status load_separate_experts(struct loader *ld, int64_t i_layer, struct qrn_moe_weights *m)
+enum qrn_status qrn_load_separate_experts(struct loader *ld, int64_t i_layer,
+                                          struct qrn_moe_weights *m)
 {
     const struct qrn_model_config *c = ld->config;
     QRN_TRY(separate(ld, i_layer, "gate_proj", c->d_ff_expert, c->d_model, &m->gate));

@@ -10,16 +10,18 @@
 struct projection_names {
     const char *qkvz, *qkv, *z, *ba, *b, *a, *dt_bias, *dt_bias_other;
 };
-enum qrn_status load_linear_projections(struct loader *ld, int64_t i_layer,
-                                        const struct projection_names *names,
-                                        struct qrn_linear_weights *l);
+enum qrn_status qrn_load_linear_projections(struct loader *ld, int64_t i_layer,
+                                            const struct projection_names *names,
+                                            struct qrn_linear_weights *l);
 
 /* Tensors that hold all experts; where the one called gate_up exists it holds both. */
 struct expert_names {
     const char *gate_up, *gate, *up, *down;
 };
-enum qrn_status load_stacked_experts(struct loader *ld, int64_t i_layer,
-                                     const struct expert_names *names, struct qrn_moe_weights *m);
-enum qrn_status load_separate_experts(struct loader *ld, int64_t i_layer, struct qrn_moe_weights *m);
+enum qrn_status qrn_load_stacked_experts(struct loader *ld, int64_t i_layer,
+                                         const struct expert_names *names,
+                                         struct qrn_moe_weights *m);
+enum qrn_status qrn_load_separate_experts(struct loader *ld, int64_t i_layer,
+                                          struct qrn_moe_weights *m);
 
 #endif

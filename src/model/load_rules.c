@@ -6,9 +6,20 @@
 #include "model/load.h"
 
 enum dim {
-    D_MODEL, N_CONV, N_VALUE, N_V_HEADS, D_V, KERNEL, /* linear layers */
-    N_QUERY_GATE, N_KV, N_ATTENTION, HEAD_DIM,        /* attention layers */
-    D_FF, D_FF_SHARED, N_EXPERTS, ONE                 /* mlp */
+    D_MODEL,
+    N_CONV,
+    N_VALUE,
+    N_V_HEADS,
+    D_V,
+    KERNEL, /* linear layers */
+    N_QUERY_GATE,
+    N_KV,
+    N_ATTENTION,
+    HEAD_DIM, /* attention layers */
+    D_FF,
+    D_FF_SHARED,
+    N_EXPERTS,
+    ONE /* mlp */
 };
 
 static int64_t dim_of(const struct qrn_model_config *c, enum dim dim)
@@ -50,18 +61,21 @@ static const struct rule every_layer[] = {
 };
 
 static const struct rule linear_layer[] = {
-    {AT(linear.conv), VECTOR, N_CONV, KERNEL, "linear_attn.conv1d.weight", "ssm_conv1d.weight", AS_IS},
+    {AT(linear.conv), VECTOR, N_CONV, KERNEL, "linear_attn.conv1d.weight", "ssm_conv1d.weight",
+     AS_IS},
     {AT(linear.a_scale), VECTOR, N_V_HEADS, ONE, "linear_attn.A_log", "ssm_a", MINUS_EXP},
     {AT(linear.norm), VECTOR, D_V, ONE, "linear_attn.norm.weight", "ssm_norm.weight", AS_IS},
-    {AT(linear.out), MATRIX, D_MODEL, N_VALUE, "linear_attn.out_proj.weight", "ssm_out.weight", AS_IS},
+    {AT(linear.out), MATRIX, D_MODEL, N_VALUE, "linear_attn.out_proj.weight", "ssm_out.weight",
+     AS_IS},
 };
 
 static const struct rule attention_layer[] = {
-    {AT(attention.q), MATRIX, N_QUERY_GATE, D_MODEL, "self_attn.q_proj.weight", "attn_q.weight", AS_IS},
+    {AT(attention.q), MATRIX, N_QUERY_GATE, D_MODEL, "self_attn.q_proj.weight", "attn_q.weight",
+     AS_IS},
     {AT(attention.k), MATRIX, N_KV, D_MODEL, "self_attn.k_proj.weight", "attn_k.weight", AS_IS},
     {AT(attention.v), MATRIX, N_KV, D_MODEL, "self_attn.v_proj.weight", "attn_v.weight", AS_IS},
-    {AT(attention.out), MATRIX, D_MODEL, N_ATTENTION, "self_attn.o_proj.weight", "attn_output.weight",
-     AS_IS},
+    {AT(attention.out), MATRIX, D_MODEL, N_ATTENTION, "self_attn.o_proj.weight",
+     "attn_output.weight", AS_IS},
     {AT(attention.q_norm), VECTOR, HEAD_DIM, ONE, "self_attn.q_norm.weight", "attn_q_norm.weight",
      PLUS_ONE},
     {AT(attention.k_norm), VECTOR, HEAD_DIM, ONE, "self_attn.k_norm.weight", "attn_k_norm.weight",
@@ -103,15 +117,17 @@ static enum qrn_status apply(struct loader *ld, int64_t i_layer, struct qrn_laye
         /* MLX adds the one itself but keeps the logarithm; GGUF holds both changed. */
         const bool changed = !gguf && (ld->raw_hf || r->change == MINUS_EXP);
         if (r->kind == VECTOR)
-            QRN_TRY(load_vector(ld, name, rows * cols, changed ? r->change : AS_IS, field));
+            QRN_TRY(qrn_load_vector(ld, name, rows * cols, changed ? r->change : AS_IS, field));
         else
-            QRN_TRY(load_named_matrix(ld, name, rows, cols, r->kind == GATE ? SMALL : BIG, field));
+            QRN_TRY(
+                qrn_load_named_matrix(ld, name, rows, cols, r->kind == GATE ? SMALL : BIG, field));
     }
     return QRN_OK;
 }
 #define APPLY(rules) QRN_TRY(apply(ld, i_layer, l, rules, sizeof rules / sizeof *rules))
 
-enum qrn_status load_layer_by_rules(struct loader *ld, int64_t i_layer, struct qrn_layer_weights *l)
+enum qrn_status qrn_load_layer_by_rules(struct loader *ld, int64_t i_layer,
+                                        struct qrn_layer_weights *l)
 {
     APPLY(every_layer);
     if (l->is_linear)

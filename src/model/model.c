@@ -23,8 +23,9 @@ static const char *architecture_name(enum qrn_architecture a)
 
 static const char *format_name(enum qrn_model_format f)
 {
-    static const char *const names[] = {
-        [QRN_FORMAT_GGUF] = "gguf", [QRN_FORMAT_SAFETENSORS] = "safetensors", [QRN_FORMAT_MLX] = "mlx"};
+    static const char *const names[] = {[QRN_FORMAT_GGUF] = "gguf",
+                                        [QRN_FORMAT_SAFETENSORS] = "safetensors",
+                                        [QRN_FORMAT_MLX] = "mlx"};
     return names[f];
 }
 
@@ -34,11 +35,11 @@ static enum qrn_status check_options(const struct qrn_model_options *o, struct q
     if ((unsigned)o->kv > QRN_KV_F32)
         return qrn_fail(err, QRN_ERR_ARGUMENT, "kv is %d, which is no type of cache", (int)o->kv);
     if (o->max_context < 0 || o->max_context > INT32_MAX)
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "max_context is %" PRId64 ", wants 0 to %d", o->max_context,
-                        INT32_MAX);
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "max_context is %" PRId64 ", wants 0 to %d",
+                        o->max_context, INT32_MAX);
     if (o->max_batch && (o->max_batch < LEAST_BATCH || o->max_batch > MOST_BATCH))
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "max_batch is %" PRId64 ", wants %d to %d", o->max_batch,
-                        LEAST_BATCH, MOST_BATCH);
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "max_batch is %" PRId64 ", wants %d to %d",
+                        o->max_batch, LEAST_BATCH, MOST_BATCH);
     return QRN_OK;
 }
 
@@ -69,7 +70,8 @@ static enum qrn_status measure(struct qrn_model *m, struct qrn_error *err)
         z.page_layer = qrn_kv_page_bytes(m->kv_dtype, c->n_kv_heads, c->head_dim);
         fits = fits && z.page_layer && mul(z.page_layer, z.n_attention, &z.page);
     }
-    if (!fits) return qrn_fail(err, QRN_ERR_UNSUPPORTED, "the state of a sequence does not fit in memory");
+    if (!fits)
+        return qrn_fail(err, QRN_ERR_UNSUPPORTED, "the state of a sequence does not fit in memory");
     m->sizes = z;
     return QRN_OK;
 }
@@ -78,9 +80,9 @@ static enum qrn_status measure(struct qrn_model *m, struct qrn_error *err)
 static enum qrn_status name_bits(struct qrn_model *m, bool exact, struct qrn_error *err)
 {
     char text[512];
-    size_t n = (size_t)snprintf(text, sizeof text, "quern %s, %s, %s activations, %s cache, weights",
-                                qrn_version(), qrn_device_bits(m->device), exact ? "f32" : "q8",
-                                qrn_dtype_info(m->kv_dtype)->name);
+    size_t n = (size_t)snprintf(
+        text, sizeof text, "quern %s, %s, %s activations, %s cache, weights", qrn_version(),
+        qrn_device_bits(m->device), exact ? "f32" : "q8", qrn_dtype_info(m->kv_dtype)->name);
     for (int t = 0, first = 1; t < QRN_DTYPE_COUNT && n < sizeof text; t++) {
         if (!(m->weights.dtypes >> t & 1)) continue;
         n += (size_t)snprintf(text + n, sizeof text - n, "%c%s", first ? ' ' : '+',
@@ -134,15 +136,17 @@ static enum qrn_status open_parts(struct qrn_model *m, const struct qrn_model_op
     m->max_context = o->max_context ? o->max_context : c->context_length;
     m->max_batch = o->max_batch ? o->max_batch : DEFAULT_BATCH;
     QRN_TRY(measure(m, err));
-    const struct qrn_load_options load = {.device = o->device, .exact = o->exact, .progress = o->progress,
+    const struct qrn_load_options load = {.device = o->device,
+                                          .exact = o->exact,
+                                          .progress = o->progress,
                                           .progress_user = o->progress_user};
     QRN_TRY(qrn_weights_load(&m->files, &load, &m->host, &m->weights, err));
     QRN_TRY(name_bits(m, o->exact, err));
     QRN_TRY(qrn_pool_create(m->device, o->budget_bytes, &m->pool, err));
     QRN_TRY(qrn_workspace_init(&m->work, c, m->device, m->max_batch, &m->host, err));
     describe(m);
-    qrn_log(&m->host, QRN_LOG_INFO, "%s (%s), %zu bytes of weights, bits id \"%s\"", m->info.architecture,
-            m->info.format, m->info.weight_bytes, m->bits);
+    qrn_log(&m->host, QRN_LOG_INFO, "%s (%s), %zu bytes of weights, bits id \"%s\"",
+            m->info.architecture, m->info.format, m->info.weight_bytes, m->bits);
     return QRN_OK;
 }
 

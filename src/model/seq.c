@@ -18,8 +18,9 @@ enum qrn_status qrn_seq_reserve(struct qrn_seq *seq, int64_t n_tokens, struct qr
     const struct qrn_allocator *a = &seq->model->host.allocator;
     if (n_tokens > seq->n_tokens_reserved) {
         const int64_t want = n_tokens + n_tokens / 2 + QRN_CHUNK;
-        int32_t *tokens = qrn_realloc(a, seq->tokens, (size_t)seq->n_tokens_reserved * sizeof *tokens,
-                                      (size_t)want * sizeof *tokens);
+        int32_t *tokens =
+            qrn_realloc(a, seq->tokens, (size_t)seq->n_tokens_reserved * sizeof *tokens,
+                        (size_t)want * sizeof *tokens);
         if (!tokens) return qrn_fail_memory(err, (size_t)want * sizeof *tokens, "tokens");
         seq->tokens = tokens;
         seq->n_tokens_reserved = want;
@@ -125,7 +126,8 @@ enum qrn_status qrn_seq_fork(const struct qrn_seq *seq, struct qrn_seq **out, st
         qrn_seq_destroy(copy);
         return s;
     }
-    if (seq->n_tokens) memcpy(copy->tokens, seq->tokens, (size_t)seq->n_tokens * sizeof *copy->tokens);
+    if (seq->n_tokens)
+        memcpy(copy->tokens, seq->tokens, (size_t)seq->n_tokens * sizeof *copy->tokens);
     copy->n_tokens = seq->n_tokens;
     copy->peak = seq->peak;
     for (int i = 0; i < 2; i++) {
@@ -141,11 +143,12 @@ enum qrn_status qrn_seq_fork(const struct qrn_seq *seq, struct qrn_seq **out, st
 
 enum qrn_status qrn_seq_rollback(struct qrn_seq *seq, int64_t n, struct qrn_error *err)
 {
-    if (n < 0) return qrn_fail(err, QRN_ERR_ARGUMENT, "rollback by %" PRId64 ", wants 0 or more", n);
+    if (n < 0)
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "rollback by %" PRId64 ", wants 0 or more", n);
     const int64_t most = qrn_seq_max_rollback(seq);
     if (n > most)
-        return qrn_fail(err, QRN_ERR_STATE, "rollback by %" PRId64 " tokens, only %" PRId64 " are kept", n,
-                        most);
+        return qrn_fail(err, QRN_ERR_STATE,
+                        "rollback by %" PRId64 " tokens, only %" PRId64 " are kept", n, most);
     seq->n_tokens -= n;
     const int64_t n_pages = (seq->n_tokens + QRN_CHUNK - 1) / QRN_CHUNK;
     while (seq->n_pages > n_pages) qrn_buffer_release(seq->pages[--seq->n_pages]);
@@ -154,7 +157,8 @@ enum qrn_status qrn_seq_rollback(struct qrn_seq *seq, int64_t n, struct qrn_erro
 
 void qrn_seq_drop_unreachable(struct qrn_seq *seq)
 {
-    const int64_t chunk = qrn_chunk_of(seq->n_tokens), floor = seq->n_tokens - qrn_seq_max_rollback(seq);
+    const int64_t chunk = qrn_chunk_of(seq->n_tokens),
+                  floor = seq->n_tokens - qrn_seq_max_rollback(seq);
     if (chunk == 0 || qrn_chunk_of(floor) < chunk) return;
     const int other = (int)((chunk + 1) & 1);
     qrn_buffer_release(seq->state[other]);

@@ -23,17 +23,23 @@ struct header {
     char magic[8];
     uint64_t model_hash, n_bits;
     int64_t n_tokens, peak, n_history;
-    int32_t max_rollback, present; /* bit i: parity i is there */
+    int32_t max_rollback, present;           /* bit i: parity i is there */
     uint64_t state, rows, history_row, page; /* bytes */
 };
 
 static struct header header_of(const struct qrn_seq *seq)
 {
     const struct qrn_seq_sizes *z = &seq->model->sizes;
-    struct header h = {.model_hash = qrn_model_hash(seq->model), .n_bits = strlen(seq->model->bits),
-                       .n_tokens = seq->n_tokens, .peak = seq->peak, .n_history = seq->n_history,
-                       .max_rollback = seq->max_rollback, .state = z->state, .rows = z->rows,
-                       .history_row = z->history_row, .page = z->page};
+    struct header h = {.model_hash = qrn_model_hash(seq->model),
+                       .n_bits = strlen(seq->model->bits),
+                       .n_tokens = seq->n_tokens,
+                       .peak = seq->peak,
+                       .n_history = seq->n_history,
+                       .max_rollback = seq->max_rollback,
+                       .state = z->state,
+                       .rows = z->rows,
+                       .history_row = z->history_row,
+                       .page = z->page};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     for (int i = 0; i < 2; i++) h.present |= seq->state[i] ? 1 << i : 0;
     return h;
@@ -142,15 +148,16 @@ static enum qrn_status check_header(const struct qrn_model *model, const struct 
         return qrn_fail(err, QRN_ERR_MISMATCH, "saved sequence: made with another type of cache");
     if (h->n_tokens > model->max_context)
         return qrn_fail(err, QRN_ERR_LIMIT,
-                        "saved sequence: %" PRId64 " tokens, the context holds %" PRId64, h->n_tokens,
-                        model->max_context);
+                        "saved sequence: %" PRId64 " tokens, the context holds %" PRId64,
+                        h->n_tokens, model->max_context);
     const int64_t kernel = model->files.config.conv_kernel;
     const int parity = (int)(qrn_chunk_of(h->n_tokens) & 1);
     const bool good = h->n_tokens >= 0 && h->peak >= h->n_tokens && h->max_rollback >= 0 &&
                       h->max_rollback <= QRN_CHUNK && h->peak - h->n_tokens <= h->max_rollback &&
                       h->n_history == kernel - 1 + h->max_rollback + QRN_HISTORY_SLACK &&
                       (unsigned)h->present <= 3 && (!z->n_linear || h->present >> parity & 1);
-    if (!good) return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the header contradicts itself");
+    if (!good)
+        return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the header contradicts itself");
     return QRN_OK;
 }
 
@@ -159,7 +166,8 @@ static enum qrn_status check_bits(struct input *in, const struct qrn_model *mode
 {
     const char *bits = n_bits <= in->file.n_bytes ? get(in, (size_t)n_bits) : NULL;
     if (!bits) return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the file ends early");
-    const bool same = n_bits == strlen(model->bits) && memcmp(bits, model->bits, (size_t)n_bits) == 0;
+    const bool same =
+        n_bits == strlen(model->bits) && memcmp(bits, model->bits, (size_t)n_bits) == 0;
     if (same || (flags & QRN_LOAD_ANY_BITS)) return QRN_OK;
     return qrn_fail(err, QRN_ERR_MISMATCH, "saved sequence: of bits id \"%.*s\", this is \"%s\"",
                     n_bits > 150 ? 150 : (int)n_bits, bits, model->bits);
@@ -174,8 +182,8 @@ static enum qrn_status get_tokens(struct input *in, struct qrn_seq *seq, int64_t
     memcpy(seq->tokens, tokens, (size_t)n * sizeof *seq->tokens);
     for (int64_t i = 0; i < n; i++)
         if (seq->tokens[i] < 0 || seq->tokens[i] >= seq->model->files.config.vocab_size)
-            return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: token %" PRId32 " is out of range",
-                            seq->tokens[i]);
+            return qrn_fail(err, QRN_ERR_FORMAT,
+                            "saved sequence: token %" PRId32 " is out of range", seq->tokens[i]);
     seq->n_tokens = n;
     return QRN_OK;
 }
@@ -192,8 +200,7 @@ static enum qrn_status get_seq(struct input *in, struct qrn_seq *seq, const stru
         QRN_TRY(get_buffer(in, model, z->state, &seq->state[i], err));
         QRN_TRY(get_buffer(in, model, z->rows, &seq->rows[i], err));
     }
-    if (z->n_linear)
-        QRN_TRY(get_buffer(in, model, qrn_seq_history_bytes(seq), &seq->history, err));
+    if (z->n_linear) QRN_TRY(get_buffer(in, model, qrn_seq_history_bytes(seq), &seq->history, err));
     const int64_t n_pages = z->n_attention ? (h->n_tokens + QRN_CHUNK - 1) / QRN_CHUNK : 0;
     for (; seq->n_pages < n_pages; seq->n_pages++)
         QRN_TRY(get_buffer(in, model, z->page, &seq->pages[seq->n_pages], err));

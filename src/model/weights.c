@@ -39,8 +39,13 @@ enum qrn_status qrn_weights_load(const struct qrn_model_files *files,
         w.layers[i].is_linear = c->layer_is_linear[i];
         w.layers[i].is_moe = c->n_experts > 0;
     }
-    struct loader ld = {.files = files, .config = c, .options = options, .allocator = &w.allocator,
-                        .weights = &w, .bytes_total = archive_bytes(files->archive), .err = err};
+    struct loader ld = {.files = files,
+                        .config = c,
+                        .options = options,
+                        .allocator = &w.allocator,
+                        .weights = &w,
+                        .bytes_total = archive_bytes(files->archive),
+                        .err = err};
     const enum qrn_status s =
         files->format == QRN_FORMAT_GGUF ? qrn_load_gguf(&ld) : qrn_load_hf(&ld);
     if (s != QRN_OK) {

@@ -16,13 +16,13 @@ struct qrn_matrix {
 
 struct qrn_linear_weights { /* a Gated DeltaNet layer */
     struct qrn_matrix qkv, z, b, a, out;
-    struct qrn_tensor conv; /* [n_conv, conv_kernel] */
+    struct qrn_tensor conv;             /* [n_conv, conv_kernel] */
     struct qrn_tensor a_scale, dt_bias; /* [n_v_heads]; a_scale = -exp(A_log) */
-    struct qrn_tensor norm; /* [d_v] */
+    struct qrn_tensor norm;             /* [d_v] */
 };
 
 struct qrn_attention_weights {
-    struct qrn_matrix q, k, v, out; /* q: per head [query | gate] */
+    struct qrn_matrix q, k, v, out;   /* q: per head [query | gate] */
     struct qrn_tensor q_norm, k_norm; /* [head_dim] */
 };
 
@@ -32,7 +32,7 @@ struct qrn_mlp_weights {
 
 struct qrn_moe_weights {
     struct qrn_matrix router, shared_gate; /* [n_experts, d_model], [1, d_model] */
-    struct qrn_matrix gate, up, down; /* by expert */
+    struct qrn_matrix gate, up, down;      /* by expert */
 };
 
 struct qrn_layer_weights {

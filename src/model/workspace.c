@@ -89,7 +89,8 @@ void qrn_workspace_free(struct qrn_workspace *w)
     *w = (struct qrn_workspace){0};
 }
 
-enum qrn_status qrn_workspace_reserve_pages(struct qrn_workspace *w, size_t n, struct qrn_error *err)
+enum qrn_status qrn_workspace_reserve_pages(struct qrn_workspace *w, size_t n,
+                                            struct qrn_error *err)
 {
     if (n <= w->n_pages) return QRN_OK;
     uint64_t *pages = qrn_alloc_zeroed(&w->allocator, n * sizeof *pages);

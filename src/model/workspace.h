@@ -21,16 +21,16 @@ struct qrn_workspace {
     size_t n_bytes;
 
     /* tables */
-    int32_t *ids, *positions;        /* [max_tokens] */
-    int32_t *seq_begin;              /* [max_tokens + 1] */
-    int32_t *seq_position;           /* [max_tokens] */
+    int32_t *ids, *positions;         /* [max_tokens] */
+    int32_t *seq_begin;               /* [max_tokens + 1] */
+    int32_t *seq_position;            /* [max_tokens] */
     uint64_t *state, *rows, *history; /* addresses [max_tokens][3], [max_tokens][2], [max_tokens] */
-    uint64_t *pages;                 /* addresses [n_seqs][shape.max_pages]; grown as needed */
+    uint64_t *pages;                  /* addresses [n_seqs][shape.max_pages]; grown as needed */
     size_t n_pages;
-    int32_t *head_rows;              /* [QRN_HEAD_ROWS]: rows of x that become logits */
+    int32_t *head_rows; /* [QRN_HEAD_ROWS]: rows of x that become logits */
 
     /* activations, float32 [max_tokens, ...] */
-    float *x, *normed; /* d_model: the residual stream; its norm */
+    float *x, *normed;  /* d_model: the residual stream; its norm */
     float *mixer, *mlp; /* arenas: a layer's mixer and its mlp use them in turn */
     size_t mixer_floats, mlp_floats;
     float *head_normed, *logits; /* [QRN_HEAD_ROWS, d_model], [QRN_HEAD_ROWS, vocab_size] */
@@ -38,7 +38,7 @@ struct qrn_workspace {
     struct qrn_encoder *body, *head;
     struct qrn_step_shape body_shape; /* what body holds; n_tokens 0: nothing */
     int64_t head_n;                   /* rows that head holds; 0: nothing */
-    size_t *layer_end;                /* [n_layers + 1] ops recorded after the embedding and each layer */
+    size_t *layer_end; /* [n_layers + 1] ops recorded after the embedding and each layer */
     struct qrn_allocator allocator;
 };
 
@@ -48,6 +48,7 @@ enum qrn_status qrn_workspace_init(struct qrn_workspace *w, const struct qrn_mod
 void qrn_workspace_free(struct qrn_workspace *w);
 
 /* Room for n addresses of pages. */
-enum qrn_status qrn_workspace_reserve_pages(struct qrn_workspace *w, size_t n, struct qrn_error *err);
+enum qrn_status qrn_workspace_reserve_pages(struct qrn_workspace *w, size_t n,
+                                            struct qrn_error *err);
 
 #endif

@@ -44,8 +44,12 @@ static struct qrn_model *open_with(struct qrn_device *dev, const struct fixture 
 {
     struct qrn_error err;
     struct qrn_model *model = NULL;
-    const struct qrn_model_options o = {.path = f->path, .device = dev, .exact = f->o.exact,
-                                        .kv = f->o.kv, .direct = direct, .max_batch = max_batch};
+    const struct qrn_model_options o = {.path = f->path,
+                                        .device = dev,
+                                        .exact = f->o.exact,
+                                        .kv = f->o.kv,
+                                        .direct = direct,
+                                        .max_batch = max_batch};
     if (qrn_model_open(&o, &model, &err) != QRN_OK) fail_msg("%s", err.text);
     return model;
 }
@@ -74,11 +78,13 @@ static void fixture_close(struct fixture *f)
     qrn_device_close(f->dev);
 }
 
-static void same(const struct fixture *f, const float *got, int64_t first, int64_t n, const char *what)
+static void same(const struct fixture *f, const float *got, int64_t first, int64_t n,
+                 const char *what)
 {
     const size_t row = (size_t)f->vocab_size;
     for (int64_t i = 0; i < n; i++)
-        if (memcmp(got + (size_t)i * row, f->want + (size_t)(first + i) * row, row * sizeof *got) != 0)
+        if (memcmp(got + (size_t)i * row, f->want + (size_t)(first + i) * row, row * sizeof *got) !=
+            0)
             fail_msg("%s (%s, kv %d): %s: the logits of position %lld differ", f->path,
                      f->o.exact ? "exact" : "q8", (int)f->o.kv, what, (long long)(first + i));
 }
@@ -142,9 +148,12 @@ static void check_batch(const struct fixture *f)
             struct qrn_seq *seq = test_seq(f->model, i == 2 ? 16 : 0);
             const int64_t n = takes[(i + shift) % 5];
             free(test_append_all(f->model, seq, f->ids, at[i], 0));
-            a[i] = (struct qrn_append){.seq = seq, .tokens = f->ids + at[i], .n_tokens = n,
-                                       .want = QRN_LOGITS_ALL,
-                                       .logits = malloc((size_t)(n * f->vocab_size) * sizeof(float))};
+            a[i] =
+                (struct qrn_append){.seq = seq,
+                                    .tokens = f->ids + at[i],
+                                    .n_tokens = n,
+                                    .want = QRN_LOGITS_ALL,
+                                    .logits = malloc((size_t)(n * f->vocab_size) * sizeof(float))};
         }
         if (qrn_model_append(f->model, a, 5, NULL, NULL, &err) != QRN_OK) fail_msg("%s", err.text);
         for (int i = 0; i < 5; i++) {
@@ -162,7 +171,8 @@ static void check_rollback(const struct fixture *f)
     static const int64_t stops[] = {190, 192, 193, 200, 255, 256};
     struct qrn_error err;
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
-        for (int64_t back = 1; back <= 64; back += f->every_place ? (back < 4 || back > 60 ? 1 : 7) : 63) {
+        for (int64_t back = 1; back <= 64;
+             back += f->every_place ? (back < 4 || back > 60 ? 1 : 7) : 63) {
             struct qrn_seq *seq = test_seq(f->model, 64);
             free(test_append_all(f->model, seq, f->ids, stops[i] - back, 0));
             free(test_append_all(f->model, seq, f->ids + 300, back, i % 2 ? 9 : 0)); /* astray */
@@ -224,7 +234,8 @@ static int64_t number(const char *text)
 /* The child: loads a file, appends n tokens one by one, writes the logits. */
 static int continue_from_file(char **argv)
 {
-    struct fixture f = {.path = argv[2], .o = {number(argv[3]) != 0, (enum qrn_kv_type)number(argv[4])}};
+    struct fixture f = {.path = argv[2],
+                        .o = {number(argv[3]) != 0, (enum qrn_kv_type)number(argv[4])}};
     struct qrn_error err;
     struct qrn_seq *seq;
     f.dev = test_device(1);
@@ -348,9 +359,12 @@ static void test_fairy(void **state)
 
 static void test_shared(void **state)
 {
-    static const char *const models[] = {
-        "models/moe_small", "models/next_small", "models/gguf/moe_small-Q4_K_M.gguf",
-        "models/gguf/next_small-Q4_K_M.gguf", "models/gguf/fairy-Q4_0.gguf", "models/fairy-mlx-6bit"};
+    static const char *const models[] = {"models/moe_small",
+                                         "models/next_small",
+                                         "models/gguf/moe_small-Q4_K_M.gguf",
+                                         "models/gguf/next_small-Q4_K_M.gguf",
+                                         "models/gguf/fairy-Q4_0.gguf",
+                                         "models/fairy-mlx-6bit"};
     (void)state;
     if (too_slow() || !shared_path("models")) skip();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {

@@ -92,11 +92,11 @@ struct session {
         }                                                                                        \
     } while (0)
 
-static void append(struct session *s, struct qrn_model *model, struct qrn_seq *seq, const int32_t *ids,
-                   int64_t n, float *logits)
+static void append(struct session *s, struct qrn_model *model, struct qrn_seq *seq,
+                   const int32_t *ids, int64_t n, float *logits)
 {
-    struct qrn_append a = {.seq = seq, .tokens = ids, .n_tokens = n, .want = QRN_LOGITS_LAST,
-                           .logits = logits};
+    struct qrn_append a = {
+        .seq = seq, .tokens = ids, .n_tokens = n, .want = QRN_LOGITS_LAST, .logits = logits};
     CALL(s, qrn_model_append(model, &a, 1, NULL, NULL, &err));
 }
 

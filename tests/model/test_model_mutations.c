@@ -39,9 +39,10 @@ static void use(struct qrn_model *model)
     float *logits = malloc((size_t)v * sizeof *logits);
     assert_non_null(logits);
     if (qrn_seq_create(model, NULL, &seq, &err) == QRN_OK) {
-        struct qrn_append a = {.seq = seq, .tokens = ids, .n_tokens = 3, .want = QRN_LOGITS_LAST,
-                               .logits = logits};
-        if (qrn_model_append(model, &a, 1, NULL, NULL, &err) != QRN_OK) assert_true(err.text[0] != 0);
+        struct qrn_append a = {
+            .seq = seq, .tokens = ids, .n_tokens = 3, .want = QRN_LOGITS_LAST, .logits = logits};
+        if (qrn_model_append(model, &a, 1, NULL, NULL, &err) != QRN_OK)
+            assert_true(err.text[0] != 0);
         qrn_seq_destroy(seq);
     } else {
         assert_true(err.text[0] != 0);
@@ -53,8 +54,10 @@ static void open_damaged(struct outcome *o, struct qrn_device *dev, const struct
                          size_t n_files, const char *gguf)
 {
     struct memory_source memory = {.files = files, .n_files = n_files};
-    const struct qrn_source source = {.open = memory_source_open, .read = memory_source_read,
-                                      .map = memory_source_map, .close = memory_source_close,
+    const struct qrn_source source = {.open = memory_source_open,
+                                      .read = memory_source_read,
+                                      .map = memory_source_map,
+                                      .close = memory_source_close,
                                       .user = &memory};
     struct counting_allocator counting;
     struct qrn_error err = {.text = ""};
@@ -64,8 +67,11 @@ static void open_damaged(struct outcome *o, struct qrn_device *dev, const struct
     for (size_t i = 0; i < n_files; i++) n_bytes += files[i].n_bytes;
     counting.limit = 4 * n_bytes + 64 * (size_t)MIB;
     const double start = seconds();
-    const struct qrn_model_options options = {.path = gguf, .source = &source, .device = dev,
-                                              .host = counting_host(&counting), .max_batch = 64};
+    const struct qrn_model_options options = {.path = gguf,
+                                              .source = &source,
+                                              .device = dev,
+                                              .host = counting_host(&counting),
+                                              .max_batch = 64};
     const enum qrn_status s = qrn_model_open(&options, &model, &err);
     if (s == QRN_OK) {
         o->tally.n_accepted++;
@@ -167,7 +173,8 @@ static void test_gguf(void **state)
     for (int n = 0; n < N_MUTATIONS; n++) {
         struct mutate_bytes damaged = mutate_copy(good, n_bytes);
         mutate_gguf(&r, &damaged);
-        const struct memory_file file = {.name = "toy.gguf", .bytes = damaged.bytes, .n_bytes = damaged.n};
+        const struct memory_file file = {
+            .name = "toy.gguf", .bytes = damaged.bytes, .n_bytes = damaged.n};
         open_damaged(o, dev, &file, 1, "toy.gguf");
         free(damaged.bytes);
     }

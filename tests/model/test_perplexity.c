@@ -23,7 +23,8 @@ static int32_t *read_tales(const struct qrn_tokenizer *t, size_t *n)
     struct qrn_error err;
     size_t i;
     assert_non_null(tales);
-    json_array_foreach(tales, i, tale) {
+    json_array_foreach(tales, i, tale)
+    {
         const char *title = json_string_value(json_object_get(tale, "title"));
         const char *body = json_string_value(json_object_get(tale, "text"));
         const size_t n_bytes = strlen(title) + strlen(body) + 3;
@@ -31,7 +32,8 @@ static int32_t *read_tales(const struct qrn_tokenizer *t, size_t *n)
         struct qrn_token_list ids = {0};
         assert_non_null(text);
         (void)snprintf(text, n_bytes, "%s\n\n%s", title, body);
-        if (qrn_tokenizer_encode(t, text, strlen(text), 0, &ids, &err) != QRN_OK) fail_msg("%s", err.text);
+        if (qrn_tokenizer_encode(t, text, strlen(text), 0, &ids, &err) != QRN_OK)
+            fail_msg("%s", err.text);
         all.ids = realloc(all.ids, (all.n_ids + ids.n_ids + 1) * sizeof *all.ids);
         assert_non_null(all.ids);
         memcpy(all.ids + all.n_ids, ids.ids, ids.n_ids * sizeof *ids.ids);
@@ -54,7 +56,8 @@ static double window_nll(const float *logits, const int32_t *ids, int64_t vocab_
         double largest = (double)row[0], total = 0.0;
         for (int64_t i = 1; i < vocab_size; i++)
             if ((double)row[i] > largest) largest = (double)row[i];
-        for (int64_t i = 0; i < vocab_size; i++) total += (double)expf((float)((double)row[i] - largest));
+        for (int64_t i = 0; i < vocab_size; i++)
+            total += (double)expf((float)((double)row[i] - largest));
         sum += largest + log(total) - (double)row[ids[t + 1]];
     }
     return sum;
@@ -71,8 +74,10 @@ static double perplexity(struct qrn_model *model, const int32_t *ids, size_t n_w
         struct qrn_error err;
         const size_t n = n_windows - w < N_AT_ONCE ? n_windows - w : N_AT_ONCE;
         for (size_t i = 0; i < n; i++)
-            a[i] = (struct qrn_append){.seq = test_seq(model, 0), .tokens = ids + (w + i) * WINDOW,
-                                       .n_tokens = WINDOW, .want = QRN_LOGITS_ALL,
+            a[i] = (struct qrn_append){.seq = test_seq(model, 0),
+                                       .tokens = ids + (w + i) * WINDOW,
+                                       .n_tokens = WINDOW,
+                                       .want = QRN_LOGITS_ALL,
                                        .logits = logits + (int64_t)i * WINDOW * vocab_size};
         if (qrn_model_append(model, a, n, NULL, NULL, &err) != QRN_OK) fail_msg("%s", err.text);
         for (size_t i = 0; i < n; i++) {
@@ -85,15 +90,18 @@ static double perplexity(struct qrn_model *model, const int32_t *ids, size_t n_w
 }
 
 /* Four digits of want; or, with rounded activations, half a percent. */
-static void check(struct qrn_device *dev, const char *path, bool exact, double want, size_t n_windows)
+static void check(struct qrn_device *dev, const char *path, bool exact, double want,
+                  size_t n_windows)
 {
     struct qrn_model *model = test_model(dev, path, exact, QRN_KV_DEFAULT);
     size_t n;
     int32_t *ids = read_tales(qrn_model_tokenizer(model), &n);
     assert_int_equal(n, 31506);
     const double got = perplexity(model, ids, n_windows);
-    print_message("%-32s %s: perplexity %.4f, wants %.4f\n", path, exact ? "exact" : "q8   ", got, want);
-    if (fabs(got - want) > (exact ? 0.00005 : 0.005) * want) fail_msg("%s: %.4f, wants %.4f", path, got, want);
+    print_message("%-32s %s: perplexity %.4f, wants %.4f\n", path, exact ? "exact" : "q8   ", got,
+                  want);
+    if (fabs(got - want) > (exact ? 0.00005 : 0.005) * want)
+        fail_msg("%s: %.4f, wants %.4f", path, got, want);
     free(ids);
     qrn_model_close(model);
 }

@@ -42,7 +42,8 @@ static void check_hashes(const char *what, json_t *want, const struct qrn_gguf *
     const char *name;
     json_t *pair;
     assert_int_equal(gguf->archive.n_tensors, json_object_size(want));
-    json_object_foreach(want, name, pair) {
+    json_object_foreach(want, name, pair)
+    {
         const struct qrn_archive_tensor *t = qrn_archive_find(&gguf->archive, name);
         char hex[65];
         if (!t) fail_msg("%s: %s is missing", what, name);
@@ -65,7 +66,8 @@ static void test_hashes(void **state)
     json_t *types = json_object_get(root, "types"), *want;
     const char *type;
     assert_int_equal(json_object_size(types), 20);
-    json_object_foreach(types, type, want) {
+    json_object_foreach(types, type, want)
+    {
         const bool pure = strncmp(type, mixture, sizeof mixture - 1) != 0;
         struct qrn_gguf gguf;
         quantise(fairy, pure ? type : type + sizeof mixture - 1, pure, &gguf);

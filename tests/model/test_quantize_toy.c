@@ -328,8 +328,7 @@ static void rewrite(const struct qrn_gguf *from, const char *out, const struct r
     assert_int_equal(qrn_gguf_writer_create(out, NULL, &w, &err), QRN_OK);
     for (size_t i = 0; i < from->n_values && r->with_values; i++) {
         const struct qrn_span key = from->values[i].key;
-        if (r->n_blocks && key.n_bytes == 18 &&
-            memcmp(key.bytes, "qwen35.block_count", 18) == 0)
+        if (r->n_blocks && key.n_bytes == 18 && memcmp(key.bytes, "qwen35.block_count", 18) == 0)
             continue;
         qrn_gguf_write_value(w, &from->values[i]);
     }

@@ -9,8 +9,8 @@
 #include "support/shared.h"
 
 /* Logits of a prompt; the reference holds all positions, or the last ones. */
-static void check_logits(struct qrn_model *model, const struct qrn_safetensors *st, const char *what,
-                         const char *prompt, const char *kind, double allowed)
+static void check_logits(struct qrn_model *model, const struct qrn_safetensors *st,
+                         const char *what, const char *prompt, const char *kind, double allowed)
 {
     char name[64];
     int64_t n;
@@ -22,24 +22,25 @@ static void check_logits(struct qrn_model *model, const struct qrn_safetensors *
     assert_int_equal(vocab_size, qrn_model_info(model)->vocab_size);
     struct qrn_seq *seq = test_seq(model, 0);
     float *got = test_append_all(model, seq, ids, n, 0);
-    const double worst = test_max_difference(got + (n - rows) * vocab_size,
-                                             (const float *)(const void *)want->data, rows * vocab_size);
-    print_message("%-28s %-6s %4lld positions: max |difference| %.2g\n", what, prompt, (long long)rows,
-                  worst);
+    const double worst = test_max_difference(
+        got + (n - rows) * vocab_size, (const float *)(const void *)want->data, rows * vocab_size);
+    print_message("%-28s %-6s %4lld positions: max |difference| %.2g\n", what, prompt,
+                  (long long)rows, worst);
     if (!(worst <= allowed)) fail_msg("%s, %s: %g, %g allowed", what, prompt, worst, allowed);
     free(got);
     qrn_seq_destroy(seq);
 }
 
-static void check_hidden(struct qrn_model *model, const struct qrn_safetensors *st, const char *prompt,
-                         double allowed)
+static void check_hidden(struct qrn_model *model, const struct qrn_safetensors *st,
+                         const char *prompt, double allowed)
 {
     struct qrn_error err;
     char name[64];
     int64_t n;
     (void)snprintf(name, sizeof name, "%s.ids", prompt);
     const int32_t *ids = test_ids(st, name, &n);
-    const int64_t n_states = qrn_model_info(model)->n_layers + 1, d = qrn_model_info(model)->d_model;
+    const int64_t n_states = qrn_model_info(model)->n_layers + 1,
+                  d = qrn_model_info(model)->d_model;
     float *hidden = malloc((size_t)(n_states * n * d) * sizeof *hidden);
     struct qrn_seq *seq = test_seq(model, 0);
     struct qrn_append a = {.seq = seq, .tokens = ids, .n_tokens = n, .hidden = hidden};
@@ -54,7 +55,8 @@ static void check_hidden(struct qrn_model *model, const struct qrn_safetensors *
 }
 
 /* Token by token; a difference counts only where the reference was not torn between two. */
-static void check_greedy(struct qrn_model *model, const struct qrn_safetensors *st, const char *prompt)
+static void check_greedy(struct qrn_model *model, const struct qrn_safetensors *st,
+                         const char *prompt)
 {
     struct qrn_error err;
     char name[64];
@@ -69,16 +71,19 @@ static void check_greedy(struct qrn_model *model, const struct qrn_safetensors *
     float *logits = malloc((size_t)vocab_size * sizeof *logits);
     struct qrn_seq *seq = test_seq(model, 0);
     for (int64_t i = 0; i < n_greedy; i++) {
-        struct qrn_append a = {.seq = seq, .tokens = i ? want + i - 1 : ids, .n_tokens = i ? 1 : n,
-                               .want = QRN_LOGITS_LAST, .logits = logits};
+        struct qrn_append a = {.seq = seq,
+                               .tokens = i ? want + i - 1 : ids,
+                               .n_tokens = i ? 1 : n,
+                               .want = QRN_LOGITS_LAST,
+                               .logits = logits};
         if (qrn_model_append(model, &a, 1, NULL, NULL, &err) != QRN_OK) fail_msg("%s", err.text);
         int32_t best = 0;
         for (int32_t t = 1; t < vocab_size; t++)
             if (logits[t] > logits[best]) best = t;
         if (best == want[i]) continue;
         if (margin[i] >= 1e-3f)
-            fail_msg("%s: token %lld is %d, wants %d (margin %g)", prompt, (long long)i, best, want[i],
-                     (double)margin[i]);
+            fail_msg("%s: token %lld is %d, wants %d (margin %g)", prompt, (long long)i, best,
+                     want[i], (double)margin[i]);
         break; /* a tie that fell the other way: another text from here */
     }
     qrn_seq_destroy(seq);
@@ -114,10 +119,25 @@ static const struct {
     {"models/next_small", "next_small", "logits", {"a", "b"}, 2e-3, "a"},
     {"models/gguf/fairy-Q8_0.gguf", "fairy-Q8_0", "logits", {"once", "chat", "page"}, 1e-3, NULL},
     {"models/gguf/fairy-Q4_0.gguf", "fairy-Q4_0", "logits", {"once", "chat", "page"}, 1e-3, NULL},
-    {"models/gguf/fairy-Q4_K_M.gguf", "fairy-Q4_K_M", "logits", {"once", "chat", "page"}, 1e-3, NULL},
+    {"models/gguf/fairy-Q4_K_M.gguf",
+     "fairy-Q4_K_M",
+     "logits",
+     {"once", "chat", "page"},
+     1e-3,
+     NULL},
     {"models/gguf/fairy-Q2_K.gguf", "fairy-Q2_K", "logits", {"once", "chat", "page"}, 1e-3, NULL},
-    {"models/fairy-mlx-4bit", "fairy-mlx-4bit", "logits_float32", {"once", "chat", "page"}, 1e-3, NULL},
-    {"models/fairy-mlx-6bit", "fairy-mlx-6bit", "logits_float32", {"once", "chat", "page"}, 1e-3, NULL},
+    {"models/fairy-mlx-4bit",
+     "fairy-mlx-4bit",
+     "logits_float32",
+     {"once", "chat", "page"},
+     1e-3,
+     NULL},
+    {"models/fairy-mlx-6bit",
+     "fairy-mlx-6bit",
+     "logits_float32",
+     {"once", "chat", "page"},
+     1e-3,
+     NULL},
 };
 
 static void test_shared(void **state)

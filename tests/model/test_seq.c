@@ -47,11 +47,14 @@ static struct qrn_model *open_toy(struct qrn_model_options o)
     return model;
 }
 
-static enum qrn_status append(struct qrn_model *model, struct qrn_seq *seq, const int32_t *ids, int64_t n,
-                              float *logits, struct qrn_error *err)
+static enum qrn_status append(struct qrn_model *model, struct qrn_seq *seq, const int32_t *ids,
+                              int64_t n, float *logits, struct qrn_error *err)
 {
-    struct qrn_append a = {.seq = seq, .tokens = ids, .n_tokens = n,
-                           .want = logits ? QRN_LOGITS_LAST : QRN_LOGITS_NONE, .logits = logits};
+    struct qrn_append a = {.seq = seq,
+                           .tokens = ids,
+                           .n_tokens = n,
+                           .want = logits ? QRN_LOGITS_LAST : QRN_LOGITS_NONE,
+                           .logits = logits};
     return qrn_model_append(model, &a, 1, NULL, NULL, err);
 }
 
@@ -73,7 +76,8 @@ static void test_open_errors(void **state)
     expect(qrn_model_open(&o, &m, &err), QRN_ERR_FORMAT, &err, "");
     o.path = toy;
     o.max_batch = 5;
-    expect(qrn_model_open(&o, &m, &err), QRN_ERR_ARGUMENT, &err, "max_batch is 5, wants 64 to 8192");
+    expect(qrn_model_open(&o, &m, &err), QRN_ERR_ARGUMENT, &err,
+           "max_batch is 5, wants 64 to 8192");
     o.max_batch = 0;
     o.max_context = -1;
     expect(qrn_model_open(&o, &m, &err), QRN_ERR_ARGUMENT, &err, "max_context is -1");
@@ -94,8 +98,8 @@ static void test_progress_and_cancel_of_open(void **state)
     struct qrn_error err;
     struct qrn_model *m = NULL;
     double done = 0.0;
-    const struct qrn_model_options o = {.path = toy, .device = dev, .progress = stop_at_half,
-                                        .progress_user = &done};
+    const struct qrn_model_options o = {
+        .path = toy, .device = dev, .progress = stop_at_half, .progress_user = &done};
     expect(qrn_model_open(&o, &m, &err), QRN_ERR_CANCELLED, &err, "cancelled");
     assert_true(done >= 0.5 && done <= 1.0);
     assert_null(m);
@@ -118,7 +122,9 @@ static void test_tokenizers(void **state)
     (void)mkdir(dir, 0700);
     toy_model_write(dir, TOY_DENSE);
     const struct qrn_model_options o = {
-        .path = dir, .device = dev, .host.logger = {.write = keep_line, .user = line, .level = QRN_LOG_INFO}};
+        .path = dir,
+        .device = dev,
+        .host.logger = {.write = keep_line, .user = line, .level = QRN_LOG_INFO}};
     assert_int_equal(qrn_model_open(&o, &m, &err), QRN_OK);
     assert_null(qrn_model_tokenizer(m));
     qrn_model_close(m);
@@ -147,11 +153,14 @@ static void test_append_errors(void **state)
     const int64_t vocab_size = qrn_model_info(model)->vocab_size;
     float *logits = malloc((size_t)vocab_size * sizeof *logits);
     int32_t ids[120] = {1, 2, 3};
-    expect(append(model, NULL, ids, 1, NULL, &err), QRN_ERR_ARGUMENT, &err, "append 0: seq is NULL");
-    expect(append(model, seq, NULL, 1, NULL, &err), QRN_ERR_ARGUMENT, &err, "append 0: 1 tokens at NULL");
+    expect(append(model, NULL, ids, 1, NULL, &err), QRN_ERR_ARGUMENT, &err,
+           "append 0: seq is NULL");
+    expect(append(model, seq, NULL, 1, NULL, &err), QRN_ERR_ARGUMENT, &err,
+           "append 0: 1 tokens at NULL");
     expect(append(model, seq, ids, -1, NULL, &err), QRN_ERR_ARGUMENT, &err, "append 0: -1 tokens");
     ids[1] = 96;
-    expect(append(model, seq, ids, 3, NULL, &err), QRN_ERR_ARGUMENT, &err, "tokens[1] is 96, wants 0 to 95");
+    expect(append(model, seq, ids, 3, NULL, &err), QRN_ERR_ARGUMENT, &err,
+           "tokens[1] is 96, wants 0 to 95");
     ids[1] = 2;
     expect(append(model, seq, ids, 101, NULL, &err), QRN_ERR_LIMIT, &err,
            "101 tokens after 0, the context holds 100");
@@ -185,13 +194,16 @@ static void test_one_bad_sequence_does_not_disturb(void **state)
     struct qrn_model *model = open_toy((struct qrn_model_options){0});
     const int64_t vocab_size = qrn_model_info(model)->vocab_size;
     const int32_t good[] = {5, 6, 7}, bad[] = {5, -6, 7};
-    float *want = malloc((size_t)vocab_size * sizeof *want), *got = malloc((size_t)vocab_size * sizeof *got);
-    struct qrn_seq *alone = test_seq(model, 0), *one = test_seq(model, 0), *two = test_seq(model, 0);
+    float *want = malloc((size_t)vocab_size * sizeof *want),
+          *got = malloc((size_t)vocab_size * sizeof *got);
+    struct qrn_seq *alone = test_seq(model, 0), *one = test_seq(model, 0),
+                   *two = test_seq(model, 0);
     assert_int_equal(append(model, alone, good, 3, want, &err), QRN_OK);
     struct qrn_append a[2] = {
         {.seq = one, .tokens = bad, .n_tokens = 3},
         {.seq = two, .tokens = good, .n_tokens = 3, .want = QRN_LOGITS_LAST, .logits = got}};
-    expect(qrn_model_append(model, a, 2, NULL, NULL, &err), QRN_ERR_ARGUMENT, &err, "tokens[1] is -6");
+    expect(qrn_model_append(model, a, 2, NULL, NULL, &err), QRN_ERR_ARGUMENT, &err,
+           "tokens[1] is -6");
     assert_int_equal(a[0].status, QRN_ERR_ARGUMENT);
     assert_int_equal(a[1].status, QRN_OK);
     assert_int_equal(qrn_seq_n_tokens(one), 0);
@@ -361,7 +373,8 @@ static void test_mismatch(void **state)
     assert_int_equal(qrn_seq_load(rounded, path, QRN_LOAD_ANY_BITS, &loaded, &err), QRN_OK);
     assert_int_equal(qrn_seq_n_tokens(loaded), 3);
     qrn_seq_destroy(loaded);
-    expect(qrn_seq_load(wide, path, QRN_LOAD_ANY_BITS, &loaded, &err), QRN_ERR_MISMATCH, &err, "cache");
+    expect(qrn_seq_load(wide, path, QRN_LOAD_ANY_BITS, &loaded, &err), QRN_ERR_MISMATCH, &err,
+           "cache");
     (void)snprintf(dense, sizeof dense, "%s", temp_path("dense"));
     (void)mkdir(dense, 0700);
     toy_model_write(dense, TOY_DENSE);

@@ -14,7 +14,8 @@ struct qrn_device *test_device(int n_threads)
     return dev;
 }
 
-struct qrn_model *test_model(struct qrn_device *dev, const char *path, bool exact, enum qrn_kv_type kv)
+struct qrn_model *test_model(struct qrn_device *dev, const char *path, bool exact,
+                             enum qrn_kv_type kv)
 {
     struct qrn_error err;
     struct qrn_model *model = NULL;
@@ -41,7 +42,10 @@ float *test_append_all(struct qrn_model *model, struct qrn_seq *seq, const int32
     assert_non_null(logits);
     for (int64_t i = 0; i < n;) {
         const int64_t m = cut && cut < n - i ? cut : n - i;
-        struct qrn_append a = {.seq = seq, .tokens = ids + i, .n_tokens = m, .want = QRN_LOGITS_ALL,
+        struct qrn_append a = {.seq = seq,
+                               .tokens = ids + i,
+                               .n_tokens = m,
+                               .want = QRN_LOGITS_ALL,
                                .logits = logits + i * vocab_size};
         if (qrn_model_append(model, &a, 1, NULL, NULL, &err) != QRN_OK) fail_msg("%s", err.text);
         assert_int_equal(a.n_done, m);

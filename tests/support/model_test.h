@@ -14,7 +14,8 @@
 
 /* A device with n threads (0: all); tests end if it cannot be opened. */
 struct qrn_device *test_device(int n_threads);
-struct qrn_model *test_model(struct qrn_device *dev, const char *path, bool exact, enum qrn_kv_type kv);
+struct qrn_model *test_model(struct qrn_device *dev, const char *path, bool exact,
+                             enum qrn_kv_type kv);
 struct qrn_seq *test_seq(struct qrn_model *model, int max_rollback);
 
 /* Appends n tokens, cut into calls of at most `cut` (0: one call), all logits into a fresh array

@@ -10,9 +10,26 @@
 #include "support/op_test.h"
 
 enum {
-    D = 32, VOCAB = 96, HEADS = 2, KV_HEADS = 1, HEAD_DIM = 16, K_HEADS = 2, V_HEADS = 4, D_K = 16,
-    D_V = 16, FF = 48, EXPERTS = 4, TOP = 2, FF_EXPERT = 32, FF_SHARED = 32, KERNEL = 4,
-    KEYS = K_HEADS * D_K, VALUES = V_HEADS * D_V, CONV = 2 * KEYS + VALUES, N_LAYERS = 3, MAX_TENSORS = 128
+    D = 32,
+    VOCAB = 96,
+    HEADS = 2,
+    KV_HEADS = 1,
+    HEAD_DIM = 16,
+    K_HEADS = 2,
+    V_HEADS = 4,
+    D_K = 16,
+    D_V = 16,
+    FF = 48,
+    EXPERTS = 4,
+    TOP = 2,
+    FF_EXPERT = 32,
+    FF_SHARED = 32,
+    KERNEL = 4,
+    KEYS = K_HEADS * D_K,
+    VALUES = V_HEADS * D_V,
+    CONV = 2 * KEYS + VALUES,
+    N_LAYERS = 3,
+    MAX_TENSORS = 128
 };
 
 struct writer {
@@ -39,8 +56,8 @@ static void add(struct writer *w, const char *prefix, const char *name, double s
     const int64_t shape[] = {n0, n1, n2};
     size_t n = 1;
     assert_true(w->n <= MAX_TENSORS);
-    *t = (struct qrn_archive_tensor){.name = format(prefix, name), .dtype = QRN_F32, .type_name = "F32",
-                                     .n_dims = n_dims};
+    *t = (struct qrn_archive_tensor){
+        .name = format(prefix, name), .dtype = QRN_F32, .type_name = "F32", .n_dims = n_dims};
     for (int i = 0; i < n_dims; i++) {
         t->shape[i] = shape[i];
         n *= (size_t)shape[i];
@@ -52,7 +69,8 @@ static void add(struct writer *w, const char *prefix, const char *name, double s
     t->n_bytes = n * sizeof *values;
 }
 
-static void add_matrix(struct writer *w, const char *layer, const char *name, int64_t n_out, int64_t n_in)
+static void add_matrix(struct writer *w, const char *layer, const char *name, int64_t n_out,
+                       int64_t n_in)
 {
     add(w, layer, name, 0.25, 0.0, 2, n_out, n_in, 0);
 }
@@ -122,27 +140,31 @@ static void write_config(const char *dir, enum toy_kind kind)
     static const char *const types[] = {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"};
     char path[512], moe[256] = "";
     if (kind != TOY_DENSE)
-        (void)snprintf(moe, sizeof moe,
-                       "\"num_experts\": %d, \"num_experts_per_tok\": %d, \"moe_intermediate_size\": %d, "
-                       "\"shared_expert_intermediate_size\": %d, \"norm_topk_prob\": true, ",
-                       EXPERTS, TOP, FF_EXPERT, FF_SHARED);
+        (void)snprintf(
+            moe, sizeof moe,
+            "\"num_experts\": %d, \"num_experts_per_tok\": %d, \"moe_intermediate_size\": %d, "
+            "\"shared_expert_intermediate_size\": %d, \"norm_topk_prob\": true, ",
+            EXPERTS, TOP, FF_EXPERT, FF_SHARED);
     (void)snprintf(path, sizeof path, "%s/config.json", dir);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     if (kind == TOY_MOE) (void)fprintf(f, "{\"model_type\": \"qwen3_5_moe\", \"text_config\": ");
     (void)fprintf(
         f,
-        "{\"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_hidden_layers\": %d, "
+        "{\"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_hidden_layers\": "
+        "%d, "
         "\"num_attention_heads\": %d, \"num_key_value_heads\": %d, \"head_dim\": %d, "
-        "\"linear_num_key_heads\": %d, \"linear_num_value_heads\": %d, \"linear_key_head_dim\": %d, "
-        "\"linear_value_head_dim\": %d, \"linear_conv_kernel_dim\": %d, \"intermediate_size\": %d, %s"
+        "\"linear_num_key_heads\": %d, \"linear_num_value_heads\": %d, \"linear_key_head_dim\": "
+        "%d, "
+        "\"linear_value_head_dim\": %d, \"linear_conv_kernel_dim\": %d, \"intermediate_size\": %d, "
+        "%s"
         "\"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\"], "
         "\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 4096, \"hidden_act\": \"silu\", "
         "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0, "
         "\"partial_rotary_factor\": 0.5}, \"partial_rotary_factor\": 0.5, "
         "\"tie_word_embeddings\": %s, \"eos_token_id\": 1}",
-        types[kind], VOCAB, D, N_LAYERS, HEADS, KV_HEADS, HEAD_DIM, K_HEADS, V_HEADS, D_K, D_V, KERNEL,
-        FF, moe, kind == TOY_DENSE ? "true" : "false");
+        types[kind], VOCAB, D, N_LAYERS, HEADS, KV_HEADS, HEAD_DIM, K_HEADS, V_HEADS, D_K, D_V,
+        KERNEL, FF, moe, kind == TOY_DENSE ? "true" : "false");
     if (kind == TOY_MOE) (void)fprintf(f, ", \"tie_word_embeddings\": false}");
     assert_int_equal(fclose(f), 0);
 }
@@ -169,7 +191,8 @@ void toy_model_write(const char *dir, enum toy_kind kind)
         add_mlp(w, layer, kind);
     }
     (void)snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    if (qrn_safetensors_write(path, w->tensors, w->n, NULL, &err) != QRN_OK) fail_msg("%s", err.text);
+    if (qrn_safetensors_write(path, w->tensors, w->n, NULL, &err) != QRN_OK)
+        fail_msg("%s", err.text);
     for (size_t i = 0; i < w->n; i++) {
         union {
             const void *in;

@@ -104,7 +104,8 @@ struct work {
 
 /* Numbers inside tensors are looked at just before the op that uses them: an earlier op of the same
  * recording may have written them. */
-static bool data_is_good(struct work *w, const struct qrn_step *step, const struct qrn_cpu_lane *lane)
+static bool data_is_good(struct work *w, const struct qrn_step *step,
+                         const struct qrn_cpu_lane *lane)
 {
     if (!step->op->check_data) return true;
     if (lane->i == 0) w->status = step->op->check_data(step->args, w->err);
@@ -138,8 +139,12 @@ static enum qrn_status cpu_execute(struct qrn_device *dev, const struct qrn_step
         cpu->scratch = scratch;
         cpu->scratch_bytes = scratch_bytes;
     }
-    struct work work = {.cpu = cpu, .steps = steps, .n_steps = n_steps, .n_lanes = dev->n_threads,
-                        .status = QRN_OK, .err = err};
+    struct work work = {.cpu = cpu,
+                        .steps = steps,
+                        .n_steps = n_steps,
+                        .n_lanes = dev->n_threads,
+                        .status = QRN_OK,
+                        .err = err};
     cpu->threads.run(cpu->threads.user, dev->n_threads, run_lane, &work);
     return work.status;
 }

@@ -25,7 +25,8 @@ static inline void qrn_cpu_share(const struct qrn_cpu_lane *lane, int64_t n, int
                                  int64_t *begin, int64_t *end)
 {
     const int64_t grains = (n + grain - 1) / grain;
-    const int64_t b = grains * lane->i / lane->n * grain, e = grains * (lane->i + 1) / lane->n * grain;
+    const int64_t b = grains * lane->i / lane->n * grain,
+                  e = grains * (lane->i + 1) / lane->n * grain;
     *begin = b < n ? b : n;
     *end = e < n ? e : n;
 }
