@@ -37,6 +37,10 @@ QRN_CFLAGS += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-p
 LDFLAGS += -fsanitize=$(SANITIZE)
 endif
 
+ifdef FUZZER
+QRN_CFLAGS += -fsanitize=fuzzer-no-link
+endif
+
 # Instruction sets: a folder of src/backends/cpu, its flags, and the machines that have them.
 ISA_x86_64 := avx2 avx512 avx512vnni
 ISA_aarch64 := neon
@@ -98,7 +102,8 @@ $(BUILD)/tests/%: tests/%.c $(SUPPORT_OBJS) $(BUILD)/libquern.a
 	    -lcmocka $(if $(shell grep -l pcre2 $<),-lpcre2-8) $(LIBS)
 $(SUPPORT_OBJS): QRN_CFLAGS += -Itests
 
-# Fuzz targets: with FUZZER=1 (clang) real ones, without it programs that replay files.
+# Fuzz targets: with FUZZER=1 CC=clang real ones (scripts/fuzz.sh), without it programs that replay
+# files.
 $(BUILD)/fuzz/%: fuzz/%.c $(if $(FUZZER),,fuzz/replay.c) $(BUILD)/libquern.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
