@@ -18,15 +18,15 @@ CFLAGS ?= -O2 -g
 OPT.backends ?= $(if $(SANITIZE),-O1 -fno-var-tracking,-O3)
 
 TARGET := $(shell $(CC) -dumpmachine)
-DEPS := jansson libutf8proc
-DEPS_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEPS))
-DEPS_LIBS := $(shell $(PKG_CONFIG) --libs $(DEPS))
+# The library needs libutf8proc alone; the command and the tests read JSON with jansson.
+DEPS_CFLAGS := $(shell $(PKG_CONFIG) --cflags libutf8proc jansson)
+LIBS := $(shell $(PKG_CONFIG) --libs libutf8proc) -lm -pthread
+TOOL_LIBS := $(shell $(PKG_CONFIG) --libs jansson)
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wvla -Wstrict-prototypes \
         -Wmissing-prototypes -Wwrite-strings -Wpointer-arith -Wno-missing-field-initializers
 # No contraction: an FMA happens where it is written, in every build.
 QRN_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -fPIC -fvisibility=hidden -ffp-contract=off \
               -fno-math-errno -pthread $(WARN) $(DEPS_CFLAGS) -MMD -MP
-LIBS := $(DEPS_LIBS) -lm -pthread
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
 ifdef WERROR
@@ -88,7 +88,7 @@ $(BUILD)/libquern.so: $(BUILD)/libquern.so.$(VERSION)
 
 $(BUILD)/quern: $(TOOL_OBJS) $(BUILD)/libquern.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(TOOL_LIBS) $(LIBS)
 
 $(BUILD)/examples/%: examples/%.c $(BUILD)/libquern.a
 	@mkdir -p $(@D)
@@ -99,7 +99,7 @@ $(BUILD)/tests/%: tests/%.c $(SUPPORT_OBJS) $(BUILD)/libquern.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) -Itests $(LDFLAGS) -o $@ $< $(SUPPORT_OBJS) $(BUILD)/libquern.a \
-	    -lcmocka $(if $(shell grep -l pcre2 $<),-lpcre2-8) $(LIBS)
+	    -lcmocka $(if $(shell grep -l pcre2 $<),-lpcre2-8) $(TOOL_LIBS) $(LIBS)
 $(SUPPORT_OBJS): QRN_CFLAGS += -Itests
 
 # Fuzz targets: with FUZZER=1 CC=clang real ones (scripts/fuzz.sh), without it programs that replay
