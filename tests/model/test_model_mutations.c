@@ -12,10 +12,11 @@
 #include "support/counting_allocator.h"
 #include "support/memory_source.h"
 #include "support/mutate.h"
+#include "support/sanitized.h"
 #include "support/temp.h"
 #include "support/toy_model.h"
 
-enum { N_MUTATIONS = 20000, MIB = 1024 * 1024 };
+enum { N_MUTATIONS = SANITIZED ? 5000 : 20000, MIB = 1024 * 1024 };
 
 struct outcome {
     struct mutate_tally tally;
