@@ -7,15 +7,15 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/memory.h"
-#include "formats/buffer.h"
+#include "formats/bytes.h"
 #include "formats/gguf_read.h"
 #include "formats/output.h"
 #include "base/quote.h"
 
 struct qrn_gguf_writer {
     struct qrn_output out; /* holds the first failure */
-    struct qrn_buffer values, infos;
-    struct qrn_buffer sizes; /* u64 each: bytes of the tensors, in order */
+    struct qrn_bytes values, infos;
+    struct qrn_bytes sizes; /* u64 each: bytes of the tensors, in order */
     uint64_t n_values, n_tensors;
     size_t alignment;
     uint64_t offset;    /* of the next tensor announced */
@@ -53,10 +53,10 @@ static bool usable(const struct qrn_gguf_writer *w)
     return w->out.status == QRN_OK;
 }
 
-static void put_string(struct qrn_buffer *b, const char *bytes, size_t n)
+static void put_string(struct qrn_bytes *b, const char *bytes, size_t n)
 {
-    qrn_buffer_uint(b, n, 8);
-    qrn_buffer_append(b, bytes, n);
+    qrn_bytes_uint(b, n, 8);
+    qrn_bytes_append(b, bytes, n);
 }
 
 /* Starts a key; false after a failure. */
@@ -69,7 +69,7 @@ static bool begin_value(struct qrn_gguf_writer *w, struct qrn_span key, enum qrn
         return false;
     }
     put_string(&w->values, key.bytes, key.n_bytes);
-    qrn_buffer_uint(&w->values, (uint64_t)type, 4);
+    qrn_bytes_uint(&w->values, (uint64_t)type, 4);
     w->n_values++;
     return true;
 }
@@ -83,8 +83,8 @@ static bool begin_array(struct qrn_gguf_writer *w, const char *key, enum qrn_ggu
                         uint64_t n)
 {
     if (!begin(w, key, QRN_GGUF_ARRAY)) return false;
-    qrn_buffer_uint(&w->values, (uint64_t)element, 4);
-    qrn_buffer_uint(&w->values, n, 8);
+    qrn_bytes_uint(&w->values, (uint64_t)element, 4);
+    qrn_bytes_uint(&w->values, n, 8);
     return true;
 }
 
@@ -101,7 +101,7 @@ static void take_alignment(struct qrn_gguf_writer *w, uint64_t value)
 void qrn_gguf_write_u32(struct qrn_gguf_writer *w, const char *key, uint32_t value)
 {
     if (!begin(w, key, QRN_GGUF_U32)) return;
-    qrn_buffer_uint(&w->values, value, 4);
+    qrn_bytes_uint(&w->values, value, 4);
     if (strcmp(key, "general.alignment") == 0) take_alignment(w, value);
 }
 
@@ -109,12 +109,12 @@ void qrn_gguf_write_f32(struct qrn_gguf_writer *w, const char *key, float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
-    if (begin(w, key, QRN_GGUF_F32)) qrn_buffer_uint(&w->values, bits, 4);
+    if (begin(w, key, QRN_GGUF_F32)) qrn_bytes_uint(&w->values, bits, 4);
 }
 
 void qrn_gguf_write_bool(struct qrn_gguf_writer *w, const char *key, bool value)
 {
-    if (begin(w, key, QRN_GGUF_BOOL)) qrn_buffer_uint(&w->values, value, 1);
+    if (begin(w, key, QRN_GGUF_BOOL)) qrn_bytes_uint(&w->values, value, 1);
 }
 
 void qrn_gguf_write_string(struct qrn_gguf_writer *w, const char *key, struct qrn_span value)
@@ -125,13 +125,13 @@ void qrn_gguf_write_string(struct qrn_gguf_writer *w, const char *key, struct qr
 void qrn_gguf_write_i32s(struct qrn_gguf_writer *w, const char *key, const int32_t *v, uint64_t n)
 {
     if (!begin_array(w, key, QRN_GGUF_I32, n)) return;
-    for (uint64_t i = 0; i < n; i++) qrn_buffer_uint(&w->values, (uint32_t)v[i], 4);
+    for (uint64_t i = 0; i < n; i++) qrn_bytes_uint(&w->values, (uint32_t)v[i], 4);
 }
 
 void qrn_gguf_write_bools(struct qrn_gguf_writer *w, const char *key, const bool *v, uint64_t n)
 {
     if (!begin_array(w, key, QRN_GGUF_BOOL, n)) return;
-    for (uint64_t i = 0; i < n; i++) qrn_buffer_uint(&w->values, v[i], 1);
+    for (uint64_t i = 0; i < n; i++) qrn_bytes_uint(&w->values, v[i], 1);
 }
 
 void qrn_gguf_write_strings(struct qrn_gguf_writer *w, const char *key, const struct qrn_span *v,
@@ -156,25 +156,25 @@ void qrn_gguf_write_value(struct qrn_gguf_writer *w, const struct qrn_gguf_value
 {
     static const char alignment[] = "general.alignment";
     if (!begin_value(w, v->key, v->type)) return;
-    struct qrn_buffer *b = &w->values;
+    struct qrn_bytes *b = &w->values;
     switch (v->type) {
     case QRN_GGUF_STRING:
         put_string(b, v->as.string.bytes, v->as.string.n_bytes);
         break;
     case QRN_GGUF_ARRAY:
-        qrn_buffer_uint(b, (uint64_t)v->element, 4);
-        qrn_buffer_uint(b, v->as.array.n, 8);
-        qrn_buffer_append(b, v->as.array.bytes, array_bytes(v));
+        qrn_bytes_uint(b, (uint64_t)v->element, 4);
+        qrn_bytes_uint(b, v->as.array.n, 8);
+        qrn_bytes_append(b, v->as.array.bytes, array_bytes(v));
         break;
     case QRN_GGUF_F32: {
         const float f = (float)v->as.f;
         uint32_t bits;
         memcpy(&bits, &f, sizeof bits);
-        qrn_buffer_uint(b, bits, 4);
+        qrn_bytes_uint(b, bits, 4);
         break;
     }
     default: /* integers, bool and F64: the 8 bytes of the union, cut to the type's size */
-        qrn_buffer_uint(b, v->as.u, qrn_gguf_scalar_bytes(v->type));
+        qrn_bytes_uint(b, v->as.u, qrn_gguf_scalar_bytes(v->type));
         break;
     }
     if (v->key.n_bytes == sizeof alignment - 1 &&
@@ -230,12 +230,12 @@ void qrn_gguf_write_tensor(struct qrn_gguf_writer *w, const char *name, enum qrn
     w->out.status = check_tensor(w, name, info, n_dims, shape, &n_bytes, &w->out.error);
     if (!usable(w)) return;
     put_string(&w->infos, name, strlen(name));
-    qrn_buffer_uint(&w->infos, n_dims ? (uint64_t)n_dims : 1, 4);
-    if (n_dims == 0) qrn_buffer_uint(&w->infos, 1, 8); /* scalars have one dimension there */
-    for (int i = n_dims - 1; i >= 0; i--) qrn_buffer_uint(&w->infos, (uint64_t)shape[i], 8);
-    qrn_buffer_uint(&w->infos, (uint64_t)info->gguf_id, 4);
-    qrn_buffer_uint(&w->infos, w->offset, 8);
-    qrn_buffer_uint(&w->sizes, n_bytes, 8);
+    qrn_bytes_uint(&w->infos, n_dims ? (uint64_t)n_dims : 1, 4);
+    if (n_dims == 0) qrn_bytes_uint(&w->infos, 1, 8); /* scalars have one dimension there */
+    for (int i = n_dims - 1; i >= 0; i--) qrn_bytes_uint(&w->infos, (uint64_t)shape[i], 8);
+    qrn_bytes_uint(&w->infos, (uint64_t)info->gguf_id, 4);
+    qrn_bytes_uint(&w->infos, w->offset, 8);
+    qrn_bytes_uint(&w->sizes, n_bytes, 8);
     w->offset += n_bytes + padding(n_bytes, w->alignment);
     w->n_tensors++;
 }
@@ -254,11 +254,11 @@ static void next_tensor(struct qrn_gguf_writer *w)
 static void write_header(struct qrn_gguf_writer *w)
 {
     w->in_data = true;
-    struct qrn_buffer head = {.allocator = w->allocator};
-    qrn_buffer_append(&head, "GGUF", 4);
-    qrn_buffer_uint(&head, 3, 4);
-    qrn_buffer_uint(&head, w->n_tensors, 8);
-    qrn_buffer_uint(&head, w->n_values, 8);
+    struct qrn_bytes head = {.allocator = w->allocator};
+    qrn_bytes_append(&head, "GGUF", 4);
+    qrn_bytes_uint(&head, 3, 4);
+    qrn_bytes_uint(&head, w->n_tensors, 8);
+    qrn_bytes_uint(&head, w->n_values, 8);
     if (head.failed || w->values.failed || w->infos.failed || w->sizes.failed) {
         w->out.status = qrn_fail_memory(&w->out.error, w->values.n_bytes + w->infos.n_bytes,
                                         "the header of a GGUF file");
@@ -271,7 +271,7 @@ static void write_header(struct qrn_gguf_writer *w)
         if (w->n_tensors) w->n_missing = qrn_load_le(w->sizes.bytes, 8);
         next_tensor(w);
     }
-    qrn_buffer_free(&head);
+    qrn_bytes_free(&head);
 }
 
 void qrn_gguf_write_data(struct qrn_gguf_writer *w, const void *bytes, size_t n_bytes)
@@ -308,9 +308,9 @@ enum qrn_status qrn_gguf_writer_finish(struct qrn_gguf_writer *w, struct qrn_err
                                  w->i_tensor + 1, w->n_tensors, w->n_missing);
     const enum qrn_status s = qrn_output_finish(&w->out, err);
     const struct qrn_allocator allocator = w->allocator;
-    qrn_buffer_free(&w->values);
-    qrn_buffer_free(&w->infos);
-    qrn_buffer_free(&w->sizes);
+    qrn_bytes_free(&w->values);
+    qrn_bytes_free(&w->infos);
+    qrn_bytes_free(&w->sizes);
     qrn_free(&allocator, w, sizeof *w);
     return s;
 }

@@ -6,28 +6,28 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/memory.h"
-#include "formats/buffer.h"
+#include "formats/bytes.h"
 #include "formats/output.h"
 #include "base/quote.h"
 #include "formats/safetensors_read.h"
 
-static void put_quoted(struct qrn_buffer *b, const char *text)
+static void put_quoted(struct qrn_bytes *b, const char *text)
 {
-    qrn_buffer_text(b, "\"");
+    qrn_bytes_text(b, "\"");
     for (; *text; text++) {
         const unsigned char c = (unsigned char)*text;
         if (c == '"' || c == '\\') {
-            qrn_buffer_text(b, "\\");
-            qrn_buffer_append(b, text, 1);
+            qrn_bytes_text(b, "\\");
+            qrn_bytes_append(b, text, 1);
         } else if (c < 0x20) {
             char escape[8];
             (void)snprintf(escape, sizeof escape, "\\u%04x", c);
-            qrn_buffer_text(b, escape);
+            qrn_bytes_text(b, escape);
         } else {
-            qrn_buffer_append(b, text, 1);
+            qrn_bytes_append(b, text, 1);
         }
     }
-    qrn_buffer_text(b, "\"");
+    qrn_bytes_text(b, "\"");
 }
 
 static enum qrn_status check_tensor(const struct qrn_archive_tensor *t, struct qrn_error *err)
@@ -51,36 +51,36 @@ static enum qrn_status check_tensor(const struct qrn_archive_tensor *t, struct q
     return QRN_OK;
 }
 
-static void put_tensor(struct qrn_buffer *b, const struct qrn_archive_tensor *t, size_t begin)
+static void put_tensor(struct qrn_bytes *b, const struct qrn_archive_tensor *t, size_t begin)
 {
     put_quoted(b, t->name);
-    qrn_buffer_text(b, ":{\"dtype\":\"");
-    qrn_buffer_text(b, qrn_safetensors_dtype_name(t->dtype));
-    qrn_buffer_text(b, "\",\"shape\":[");
+    qrn_bytes_text(b, ":{\"dtype\":\"");
+    qrn_bytes_text(b, qrn_safetensors_dtype_name(t->dtype));
+    qrn_bytes_text(b, "\",\"shape\":[");
     for (int i = 0; i < t->n_dims; i++) {
-        if (i) qrn_buffer_text(b, ",");
-        qrn_buffer_decimal(b, (uint64_t)t->shape[i]);
+        if (i) qrn_bytes_text(b, ",");
+        qrn_bytes_decimal(b, (uint64_t)t->shape[i]);
     }
-    qrn_buffer_text(b, "],\"data_offsets\":[");
-    qrn_buffer_decimal(b, begin);
-    qrn_buffer_text(b, ",");
-    qrn_buffer_decimal(b, begin + t->n_bytes);
-    qrn_buffer_text(b, "]}");
+    qrn_bytes_text(b, "],\"data_offsets\":[");
+    qrn_bytes_decimal(b, begin);
+    qrn_bytes_text(b, ",");
+    qrn_bytes_decimal(b, begin + t->n_bytes);
+    qrn_bytes_text(b, "]}");
 }
 
 static enum qrn_status make_header(const struct qrn_archive_tensor *tensors, size_t n_tensors,
-                                   struct qrn_buffer *header, struct qrn_error *err)
+                                   struct qrn_bytes *header, struct qrn_error *err)
 {
     size_t offset = 0;
-    qrn_buffer_text(header, "{");
+    qrn_bytes_text(header, "{");
     for (size_t i = 0; i < n_tensors; i++) {
         QRN_TRY(check_tensor(&tensors[i], err));
-        if (i) qrn_buffer_text(header, ",");
+        if (i) qrn_bytes_text(header, ",");
         put_tensor(header, &tensors[i], offset);
         offset += tensors[i].n_bytes;
     }
-    qrn_buffer_text(header, "}");
-    while (header->n_bytes % 8 != 0 && !header->failed) qrn_buffer_text(header, " ");
+    qrn_bytes_text(header, "}");
+    while (header->n_bytes % 8 != 0 && !header->failed) qrn_bytes_text(header, " ");
     return header->failed ? qrn_fail_memory(err, header->n_bytes, "a safetensors header") : QRN_OK;
 }
 
@@ -88,13 +88,13 @@ enum qrn_status qrn_safetensors_write(const char *path, const struct qrn_archive
                                       size_t n_tensors, const struct qrn_host *host,
                                       struct qrn_error *err)
 {
-    struct qrn_buffer header = {0}, size = {0};
+    struct qrn_bytes header = {0}, size = {0};
     struct qrn_output out;
     if (host) header.allocator = size.allocator = host->allocator;
     enum qrn_status s = make_header(tensors, n_tensors, &header, err);
     if (s == QRN_OK) s = qrn_output_open(&out, path, host, err);
     if (s == QRN_OK) {
-        qrn_buffer_uint(&size, header.n_bytes, 8);
+        qrn_bytes_uint(&size, header.n_bytes, 8);
         if (size.failed) out.status = qrn_fail_memory(&out.error, 8, "a safetensors header");
         qrn_output_write(&out, size.bytes, size.n_bytes);
         qrn_output_write(&out, header.bytes, header.n_bytes);
@@ -102,7 +102,7 @@ enum qrn_status qrn_safetensors_write(const char *path, const struct qrn_archive
             qrn_output_write(&out, tensors[i].data, tensors[i].n_bytes);
         s = qrn_output_finish(&out, err);
     }
-    qrn_buffer_free(&header);
-    qrn_buffer_free(&size);
+    qrn_bytes_free(&header);
+    qrn_bytes_free(&size);
     return s;
 }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/checksum.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "model/model_impl.h"

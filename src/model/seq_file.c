@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/checksum.h"
 #include "base/memory.h"
 #include "model/seq.h"
 

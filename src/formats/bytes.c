@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * Bytes that grow: headers being written. */
-#include "formats/buffer.h"
+#include "formats/bytes.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/memory.h"
 
-static bool reserve(struct qrn_buffer *b, size_t n_more)
+static bool reserve(struct qrn_bytes *b, size_t n_more)
 {
     size_t wanted;
     if (!qrn_add_size(b->n_bytes, n_more, &wanted)) return false;
@@ -22,7 +22,7 @@ static bool reserve(struct qrn_buffer *b, size_t n_more)
     return true;
 }
 
-void qrn_buffer_append(struct qrn_buffer *b, const void *bytes, size_t n_bytes)
+void qrn_bytes_append(struct qrn_bytes *b, const void *bytes, size_t n_bytes)
 {
     if (b->failed || n_bytes == 0) return;
     if (!reserve(b, n_bytes)) {
@@ -33,27 +33,27 @@ void qrn_buffer_append(struct qrn_buffer *b, const void *bytes, size_t n_bytes)
     b->n_bytes += n_bytes;
 }
 
-void qrn_buffer_text(struct qrn_buffer *b, const char *text)
+void qrn_bytes_text(struct qrn_bytes *b, const char *text)
 {
-    qrn_buffer_append(b, text, strlen(text));
+    qrn_bytes_append(b, text, strlen(text));
 }
 
-void qrn_buffer_uint(struct qrn_buffer *b, uint64_t value, size_t n)
+void qrn_bytes_uint(struct qrn_bytes *b, uint64_t value, size_t n)
 {
     uint8_t bytes[8];
     for (size_t i = 0; i < 8; i++) bytes[i] = (uint8_t)(value >> (8 * i));
-    qrn_buffer_append(b, bytes, n);
+    qrn_bytes_append(b, bytes, n);
 }
 
-void qrn_buffer_decimal(struct qrn_buffer *b, uint64_t value)
+void qrn_bytes_decimal(struct qrn_bytes *b, uint64_t value)
 {
     char text[24];
     (void)snprintf(text, sizeof text, "%" PRIu64, value);
-    qrn_buffer_text(b, text);
+    qrn_bytes_text(b, text);
 }
 
-void qrn_buffer_free(struct qrn_buffer *b)
+void qrn_bytes_free(struct qrn_bytes *b)
 {
     qrn_free(&b->allocator, b->bytes, b->n_reserved);
-    *b = (struct qrn_buffer){.allocator = b->allocator};
+    *b = (struct qrn_bytes){.allocator = b->allocator};
 }

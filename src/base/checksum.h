@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A fast 64-bit checksum against accidents: not against an adversary. */
-#ifndef QUERN_BASE_HASH_H
-#define QUERN_BASE_HASH_H
+#ifndef QUERN_BASE_CHECKSUM_H
+#define QUERN_BASE_CHECKSUM_H
 
 #include <stddef.h>
 #include <stdint.h>
