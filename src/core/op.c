@@ -75,6 +75,11 @@ static enum qrn_status check_operand(const struct qrn_op *op, const struct qrn_o
             return qrn_fail(err, QRN_ERR_SHAPE,
                             "%s: %s.stride[%d] is %" PRId64 ", wants a multiple of %d, 0 or more",
                             op->name, o->name, i, t->stride[i], type->block_elements);
+    for (int i = 0; i < last; i++)
+        if ((o->access & QRN_WRITES) && t->stride[i] == 0 && t->shape[i] > 1)
+            return qrn_fail(err, QRN_ERR_SHAPE,
+                            "%s: %s is written but its stride[%d] is 0, wants 1 or more", op->name,
+                            o->name, i);
     size_t extent;
     if (!qrn_tensor_extent(t, &extent))
         return qrn_fail(err, QRN_ERR_SHAPE, "%s: the size of %s does not fit in memory", op->name,

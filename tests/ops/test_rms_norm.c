@@ -144,6 +144,9 @@ static void test_errors(void **state)
     a.gate.dtype = QRN_F16;
     op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_DTYPE, "gate is f16, wants f32");
     a = good;
+    a.out.stride[1] = 0;
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_SHAPE, "out is written but its stride[1] is 0");
+    a = good;
     a.eps = -1.0f;
     op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_ARGUMENT, "eps is -1, wants 0 or more");
     a = good;
