@@ -85,7 +85,7 @@ struct qrn_model_config {
  * end tokens are taken.  Knows qwen3_5, qwen3_5_moe (with text_config or flat) and qwen3_next; keys
  * that are absent have the defaults of those classes.  On failure *config is zeroed.
  * Errors: QRN_ERR_FORMAT (not JSON, a value of a wrong type or out of range), QRN_ERR_UNSUPPORTED
- * (another model, or a variant that is not implemented), QRN_ERR_MEMORY. */
+ * (another model, or a variant that cannot be run), QRN_ERR_MEMORY. */
 enum qrn_status qrn_config_from_hf(const char *text, size_t n_text, const char *generation,
                                    size_t n_generation, const struct qrn_host *host,
                                    struct qrn_model_config *config, struct qrn_error *err);

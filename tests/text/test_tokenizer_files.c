@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Reading tokenizers: each documented error, by one change to a tokenizer that is right; variants
  * that are accepted; arrays; GGUF. */
+#include "support/temp.h"
 #include "text/tokenizer_test.h"
 
 #include <unistd.h>
@@ -21,7 +22,7 @@ static char *replaced(const char *text, const char *from, const char *to)
 static char *small_json(void)
 {
     size_t n;
-    char *const text = read_file(SMALL_JSON, &n);
+    char *const text = need_file(SMALL_JSON, &n);
     text[n - 1] = 0; /* was a newline */
     return text;
 }
@@ -408,10 +409,7 @@ struct gguf_case {
 static enum qrn_status from_gguf(const struct gguf_case *c, struct qrn_tokenizer **t,
                                  struct qrn_error *err)
 {
-    char path[] = "/tmp/test_tokenizer_XXXXXX";
-    const int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
+    const char *path = temp_path("tokenizer.gguf");
     struct qrn_gguf_writer *w;
     struct qrn_gguf gguf = {0};
     assert_int_equal(qrn_gguf_writer_create(path, NULL, &w, err), QRN_OK);

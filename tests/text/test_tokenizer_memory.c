@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Every allocation fails once: an error, nothing leaked, the next call works. */
+#include "support/temp.h"
 #include "text/tokenizer_test.h"
 
 #include <unistd.h>
@@ -76,7 +77,7 @@ static void test_each_allocation(void **state)
 {
     (void)state;
     struct qrn_span json;
-    char *const bytes = read_file(SMALL_JSON, &json.n_bytes);
+    char *const bytes = need_file(SMALL_JSON, &json.n_bytes);
     json.bytes = bytes;
     make_text();
     fail_each(json);
@@ -124,10 +125,7 @@ static void test_gguf(void **state)
     static const struct qrn_span tokens[] = {{"a", 1}, {"b", 1}, {"ab", 2}, {"<e>", 3}};
     static const struct qrn_span merges[] = {{"a b", 3}};
     static const int32_t types[] = {1, 1, 1, 3};
-    char path[] = "/tmp/test_tokenizer_XXXXXX";
-    const int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
+    const char *path = temp_path("tokenizer.gguf");
     struct qrn_gguf_writer *w;
     struct qrn_gguf gguf = {0};
     struct qrn_error err;

@@ -15,25 +15,16 @@
 #include <string.h>
 #include <time.h>
 #include <quern/text.h>
+#include "support/temp.h"
 
 #define SMALL_JSON "tests/data/small_tokenizer.json"
 #define FAIRY_JSON "models/fairy/tokenizer.json"
 
 /* The whole file; the test fails if it cannot be read.  Free bytes as a char *. */
-static inline char *read_file(const char *path, size_t *n_bytes)
+static inline char *need_file(const char *path, size_t *n_bytes)
 {
-    FILE *const file = fopen(path, "rb");
-    if (!file) fail_msg("%s cannot be read; run the tests in the repository's root", path);
-    char *bytes = NULL;
-    size_t n = 0;
-    for (size_t n_read = 1; n_read;) {
-        bytes = realloc(bytes, n + 65536);
-        assert_non_null(bytes);
-        n_read = fread(bytes + n, 1, 65536, file);
-        n += n_read;
-    }
-    fclose(file);
-    *n_bytes = n;
+    char *const bytes = read_file(path, n_bytes);
+    if (!bytes) fail_msg("%s cannot be read; run the tests in the repository's root", path);
     return bytes;
 }
 
@@ -42,7 +33,7 @@ static inline struct qrn_tokenizer *open_tokenizer(const char *path, const struc
     struct qrn_tokenizer *t = NULL;
     struct qrn_error err = {0};
     size_t n_bytes;
-    char *const bytes = read_file(path, &n_bytes);
+    char *const bytes = need_file(path, &n_bytes);
     const enum qrn_status status = qrn_tokenizer_create_json(
         (struct qrn_span){bytes, n_bytes}, (struct qrn_span){0}, host, &t, &err);
     free(bytes);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The commands that run a model, on fairy. */
+#include "support/temp.h"
 #include "run_program.h"
 
 #include <jansson.h>
@@ -37,16 +38,13 @@ static json_t *json_of(struct outcome o)
     return value;
 }
 
-/* A file with that text, removed by its user; the path is valid until the next call. */
+/* A file with that text, removed by its user; the path is valid until eight further calls. */
 static const char *temporary(const void *bytes, size_t n)
 {
-    static char path[64];
-    strcpy(path, "/tmp/quern-test-XXXXXX");
-    const int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, n), n);
-    close(fd);
-    return path;
+    static int n_files;
+    char name[32];
+    (void)snprintf(name, sizeof name, "file%d", n_files++);
+    return temp_file(name, bytes, n);
 }
 
 /* --- run --- */
