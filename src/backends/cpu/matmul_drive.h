@@ -66,7 +66,7 @@ struct matmul_tile {
     float *out[MAX_TILE_ROWS];
 };
 
-/* One group of an image with integer form to floats, for each k 16; k in whole heads. */
+/* One group of an image to floats, for each k 16; k in whole heads. */
 typedef void (*matmul_unpack_fn)(const char *image, int64_t k, int64_t mlx_blocks, float *out);
 
 struct matmul_unit {
@@ -80,6 +80,7 @@ struct matmul_unit {
     /* The product from an image of the weights' type, or NULL: it goes by floats. */
     void (*product)(const struct matmul_tile *t);
     void (*product_f32)(const struct matmul_tile *t); /* from floats */
+    int64_t direct_rows; /* without acts: for more rows than this, product gives way to floats */
     matmul_unpack_fn unpack;
 };
 
@@ -93,11 +94,18 @@ static inline size_t drive_acts_bytes(const struct matmul_job *j, const struct m
     return u->acts ? round_64((size_t)(j->n_x * (j->k / 32)) * sizeof(struct matmul_act)) : 0;
 }
 
+/* Whether n_rows rows meet packed weights as they lie. */
+static inline bool drive_direct(const struct matmul_job *j, const struct matmul_unit *u,
+                                int64_t n_rows)
+{
+    return u->product && j->packed && (u->acts || n_rows <= u->direct_rows);
+}
+
 /* For each lane: an image, or floats, of the groups and columns that are walked together. */
 static inline size_t drive_lane_bytes(const struct matmul_job *j, const struct matmul_unit *u)
 {
     const int64_t k = j->k < u->chunk_k ? j->k : u->chunk_k;
-    if (u->product && j->packed) return 0;
+    if (drive_direct(j, u, j->most_rows)) return 0;
     const size_t group = u->product && u->acts ? image_group_bytes(j->w->dtype, k, 32)
                                                : (size_t)k * IMAGE_ROWS * sizeof(float);
     return round_64(group * (size_t)u->chunk_groups);
@@ -173,8 +181,9 @@ static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int 
     const struct matmul_unit *u = d->u;
     const enum qrn_dtype type = j->w->dtype;
     const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
-    const bool direct = u->product && j->packed, as_image = u->product && u->acts;
-    const bool one_tile = matmul_n_rows(j, i) <= u->tile_rows;
+    const int64_t n_rows = matmul_n_rows(j, i);
+    const bool direct = drive_direct(j, u, n_rows), as_image = u->product && u->acts;
+    const bool one_tile = n_rows <= u->tile_rows;
     const int64_t step = direct && one_tile ? j->k : u->chunk_k;
     const size_t whole = j->packed ? image_group_bytes(type, j->k, d->mlx_group) : 0;
     const char *image =

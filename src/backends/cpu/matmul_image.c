@@ -98,12 +98,33 @@ static void write_plain(const struct qrn_weight_row *rows, int n_rows, int64_t k
     }
 }
 
+/* 64 pairs at a time of all rows, so that what is written stays near. */
+static void write_pairs(const struct qrn_weight_row *rows, int n_rows, int64_t k0, int64_t k,
+                        char *out)
+{
+    const int64_t n_pairs = k / 2;
+    if (k % 32) memset(out + k / 32 * IMAGE_PAIR_BLOCK, 0, IMAGE_PAIR_BLOCK);
+    for (int64_t p0 = 0; p0 < n_pairs; p0 += 64) {
+        const int64_t n = n_pairs - p0 < 64 ? n_pairs - p0 : 64;
+        for (int r = 0; r < n_rows; r++) {
+            const char *in = rows[r].blocks + 2 * k0 + 4 * p0;
+            char *at = out + 64 * p0 + 4 * r;
+            for (int64_t p = 0; p < n; p++) memcpy(at + 64 * p, in + 4 * p, 4);
+        }
+    }
+    if (k % 2)
+        for (int r = 0; r < n_rows; r++)
+            memcpy(out + 64 * n_pairs + 4 * r, rows[r].blocks + 2 * (k0 + k - 1), 2);
+}
+
 void qrn_image_write(const struct qrn_weight_row *rows, int n_rows, int64_t k0, int64_t k,
                      void *out)
 {
     const enum qrn_dtype t = rows->dtype;
     if (n_rows < IMAGE_ROWS) memset(out, 0, image_group_bytes(t, k, rows->group));
-    if (image_is_plain(t))
+    if (t == QRN_BF16)
+        write_pairs(rows, n_rows, k0, k, out);
+    else if (image_is_plain(t))
         write_plain(rows, n_rows, k0, k, t == QRN_F32 ? 4 : 2, out);
     else
         write_codes(qrn_matmul_form(t), rows, n_rows, k0, k, out);

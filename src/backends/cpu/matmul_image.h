@@ -2,7 +2,8 @@
  * Packed weights as the x86 kernels read them: 16 rows interleaved, so that outputs sit in lanes.
  *
  * A matrix is groups of 16 rows, one after the other; rows past N are zeros.  In a group k ascends.
- * f32, f16, bf16: for each k 16 elements, a row each.  Types with an integer form: for each head
+ * f32, f16: for each k 16 elements, a row each.  bf16: for each two k 16 times the two elements of a
+ * row, zeros up to whole blocks of 32 k (an AMX tile).  Types with an integer form: for each head
  * (see matmul_forms.h), 16 times d, 16 times m if any; then for each of its blocks of 32 k the
  * small integers, 16 of each, and the codes in planes of 4, 2 and 1 bits (8 bits: one plane).
  *
@@ -17,7 +18,10 @@
 
 #include "backends/cpu/matmul_forms.h"
 
-enum { IMAGE_ROWS = 16 };
+enum {
+    IMAGE_ROWS = 16,
+    IMAGE_PAIR_BLOCK = 1024 /* bytes of 32 k of bf16 */
+};
 
 static inline size_t image_head_bytes(const struct matmul_form *f)
 {
@@ -53,9 +57,11 @@ static inline bool image_exists(enum qrn_dtype t)
     return image_is_plain(t) || qrn_has_integer_form(t);
 }
 
-/* One group of k columns, in whole heads; mlx_group for MLX codes only. */
+/* One group of k columns, in whole heads (bf16: blocks of 32 but for the last); mlx_group for MLX
+ * codes only. */
 static inline size_t image_group_bytes(enum qrn_dtype t, int64_t k, int64_t mlx_group)
 {
+    if (t == QRN_BF16) return (size_t)((k + 31) / 32) * IMAGE_PAIR_BLOCK;
     if (image_is_plain(t)) return (size_t)k * IMAGE_ROWS * (t == QRN_F32 ? 4 : 2);
     const struct matmul_form *f = qrn_matmul_form(t);
     const int64_t blocks = image_blocks(f, mlx_group);

@@ -4,52 +4,76 @@
 #include "backends/cpu/avx2/matmul_codes_avx2.h"
 #include "backends/cpu/avx2/vec_avx2.h"
 #include "backends/cpu/matmul_drive.h"
+#include "backends/cpu/unroll.h"
 
 enum { TILE_ROWS = 6, TILE_GROUPS = 4 };
 
-/* Weights of one k, rows 8 half .. 8 half + 7 of a group. */
-INLINE __m256 load_weights(const enum qrn_dtype type, const char *p, int half)
+/* Weights of column k, rows 8 half .. 8 half + 7 of a group; of bf16, which lie in pairs, odd says
+ * which. */
+INLINE __m256 load_weights(const enum qrn_dtype type, const char *w, int64_t k, const bool odd,
+                           int half)
 {
-    if (type == QRN_F32) return _mm256_loadu_ps((const float *)(const void *)(p + 32 * half));
-    const __m128i h = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * half));
-    if (type == QRN_F16) return _mm256_cvtph_ps(h);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+    if (type == QRN_F32)
+        return _mm256_loadu_ps((const float *)(const void *)(w + 64 * k + 32 * half));
+    if (type == QRN_F16)
+        return _mm256_cvtph_ps(
+            _mm_loadu_si128((const __m128i *)(const void *)(w + 32 * k + 16 * half)));
+    const void *at = w + 32 * (odd ? k - 1 : k) + 32 * half;
+    const __m256i pair = _mm256_loadu_si256((const __m256i *)at);
+    return _mm256_castsi256_ps(odd ? _mm256_and_si256(pair, _mm256_set1_epi32((int)0xffff0000u))
+                                   : _mm256_slli_epi32(pair, 16));
 }
 
 /* n_groups groups from g on against n_rows rows; the product of the two is at most 6. */
+struct sums {
+    __m256 acc[TILE_ROWS][2 * TILE_GROUPS];
+};
+
+INLINE void add_column(const enum qrn_dtype type, const char *const *w, int64_t k, const bool odd,
+                       const float *const *x, const int n_groups, const int n_rows, struct sums *s)
+{
+    __m256 v[2 * TILE_GROUPS];
+    UNROLL for (int c = 0; c < 2 * n_groups; c++) v[c] =
+        load_weights(type, w[c / 2], k, odd, c % 2);
+    UNROLL for (int r = 0; r < n_rows; r++)
+    {
+        const __m256 xr = _mm256_set1_ps(x[r][k]);
+        UNROLL for (int c = 0; c < 2 * n_groups; c++) s->acc[r][c] =
+            _mm256_fmadd_ps(v[c], xr, s->acc[r][c]);
+    }
+}
+
 INLINE void product_rows(const enum qrn_dtype type, const struct matmul_tile *t, int g,
                          const int n_groups, const int n_rows)
 {
     const int64_t step = IMAGE_ROWS * (type == QRN_F32 ? 4 : 2);
     const char *w[TILE_GROUPS];
     const float *x[TILE_ROWS];
-    __m256 acc[TILE_ROWS][2 * TILE_GROUPS];
+    struct sums s;
     __m256i mask[2 * TILE_GROUPS];
-    for (int c = 0; c < n_groups; c++) w[c] = t->w + (size_t)(g + c) * t->group_bytes;
-    for (int c = 0; c < 2 * n_groups; c++) {
+    UNROLL for (int c = 0; c < n_groups; c++) w[c] = t->w + (size_t)(g + c) * t->group_bytes;
+    UNROLL for (int c = 0; c < 2 * n_groups; c++)
+    {
         const int64_t n = t->n - g * IMAGE_ROWS - 8 * c;
         mask[c] = first_lanes(n > 0 ? n : 0);
     }
-    for (int r = 0; r < n_rows; r++) {
+    UNROLL for (int r = 0; r < n_rows; r++)
+    {
         x[r] = t->x[r];
-        for (int c = 0; c < 2 * n_groups; c++)
-            acc[r][c] = t->begin ? _mm256_setzero_ps()
-                                 : _mm256_maskload_ps(t->out[r] + g * IMAGE_ROWS + 8 * c, mask[c]);
+        UNROLL for (int c = 0; c < 2 * n_groups; c++) s.acc[r][c] =
+            t->begin ? _mm256_setzero_ps()
+                     : _mm256_maskload_ps(t->out[r] + g * IMAGE_ROWS + 8 * c, mask[c]);
     }
-    for (int64_t k = 0; k < t->k; k++) {
-        __m256 v[2 * TILE_GROUPS];
-        for (int c = 0; c < 2 * n_groups; c++) {
-            v[c] = load_weights(type, w[c / 2] + k * step, c % 2);
-            if (t->cold && c % 2 == 0) _mm_prefetch(w[c / 2] + k * step + AHEAD_BYTES, _MM_HINT_T0);
-        }
-        for (int r = 0; r < n_rows; r++) {
-            const __m256 xr = _mm256_set1_ps(x[r][k]);
-            for (int c = 0; c < 2 * n_groups; c++) acc[r][c] = _mm256_fmadd_ps(v[c], xr, acc[r][c]);
-        }
+    int64_t k = 0;
+    for (; k + 2 <= t->k; k += 2) {
+        UNROLL for (int c = 0; c < n_groups; c++) if (t->cold)
+            _mm_prefetch(w[c] + k * step + AHEAD_BYTES, _MM_HINT_T0);
+        add_column(type, w, k, false, x, n_groups, n_rows, &s);
+        add_column(type, w, k + 1, true, x, n_groups, n_rows, &s);
     }
-    for (int r = 0; r < n_rows; r++)
-        for (int c = 0; c < 2 * n_groups; c++)
-            _mm256_maskstore_ps(t->out[r] + g * IMAGE_ROWS + 8 * c, mask[c], acc[r][c]);
+    if (k < t->k) add_column(type, w, k, false, x, n_groups, n_rows, &s);
+    UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < 2 * n_groups; c++)
+        _mm256_maskstore_ps(t->out[r] + g * IMAGE_ROWS + 8 * c, mask[c], s.acc[r][c]);
 }
 
 INLINE void product(const enum qrn_dtype type, const struct matmul_tile *t)
@@ -145,9 +169,34 @@ INLINE void unpack_half(const struct matmul_form f, const char *w, int64_t k, in
 MATMUL_FORMS(X)
 #undef X
 
-static const matmul_unpack_fn unpacks[QRN_DTYPE_COUNT] = {
+INLINE void unpack_plain(const enum qrn_dtype type, const char *w, int64_t k, float *out)
+{
+    for (int half = 0; half < 2; half++, out += 8) {
+        int64_t i = 0;
+        for (; i + 2 <= k; i += 2) {
+            _mm256_storeu_ps(out + i * IMAGE_ROWS, load_weights(type, w, i, false, half));
+            _mm256_storeu_ps(out + (i + 1) * IMAGE_ROWS, load_weights(type, w, i + 1, true, half));
+        }
+        if (i < k) _mm256_storeu_ps(out + i * IMAGE_ROWS, load_weights(type, w, i, false, half));
+    }
+}
+
+static void unpack_F16(const char *w, int64_t k, int64_t mlx_blocks, float *out)
+{
+    (void)mlx_blocks;
+    unpack_plain(QRN_F16, w, k, out);
+}
+
+static void unpack_BF16(const char *w, int64_t k, int64_t mlx_blocks, float *out)
+{
+    (void)mlx_blocks;
+    unpack_plain(QRN_BF16, w, k, out);
+}
+
+static const matmul_unpack_fn unpacks[QRN_DTYPE_COUNT] = {[QRN_F16] = unpack_F16,
+                                                          [QRN_BF16] = unpack_BF16,
 #define X(NAME, bits, blocks, head, sub, offset, levels) [QRN_##NAME] = unpack_##NAME,
-    MATMUL_FORMS(X)
+                                                          MATMUL_FORMS(X)
 #undef X
 };
 
@@ -163,6 +212,7 @@ static struct matmul_unit unit(const struct matmul_job *j)
                    : t == QRN_BF16 ? product_bf16
                                    : NULL,
         .product_f32 = product_f32,
+        .direct_rows = t == QRN_F32 ? INT64_MAX : 4 * TILE_ROWS,
         .unpack = unpacks[t],
     };
 }
