@@ -4,11 +4,18 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/pages.h"
+
+static bool is_ours(const struct qrn_allocator *a)
+{
+    return !a || !a->alloc;
+}
 
 void *qrn_alloc(const struct qrn_allocator *a, size_t n_bytes)
 {
     size_t n = n_bytes ? n_bytes : 1;
-    if (a && a->alloc) return a->alloc(a->user, n, QRN_ALIGNMENT);
+    if (!is_ours(a)) return a->alloc(a->user, n, n < QRN_HUGE_PAGE ? QRN_ALIGNMENT : QRN_HUGE_PAGE);
+    if (qrn_pages_wanted(n)) return qrn_pages_alloc(n);
     if (n > SIZE_MAX - QRN_ALIGNMENT) return NULL;
     n = (n + QRN_ALIGNMENT - 1) / QRN_ALIGNMENT * QRN_ALIGNMENT;
     return aligned_alloc(QRN_ALIGNMENT, n);
@@ -17,15 +24,18 @@ void *qrn_alloc(const struct qrn_allocator *a, size_t n_bytes)
 void *qrn_alloc_zeroed(const struct qrn_allocator *a, size_t n_bytes)
 {
     void *memory = qrn_alloc(a, n_bytes);
-    if (memory) memset(memory, 0, n_bytes);
+    const bool zeroed = is_ours(a) && qrn_pages_wanted(n_bytes);
+    if (memory && !zeroed) memset(memory, 0, n_bytes);
     return memory;
 }
 
 void qrn_free(const struct qrn_allocator *a, void *memory, size_t n_bytes)
 {
     if (!memory) return;
-    if (a && a->alloc)
+    if (!is_ours(a))
         a->free(a->user, memory, n_bytes ? n_bytes : 1);
+    else if (qrn_pages_wanted(n_bytes))
+        qrn_pages_free(memory, n_bytes);
     else
         free(memory);
 }

@@ -9,14 +9,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <quern/text.h>
 #include "support/op_test.h"
 #include "support/sanitized.h"
 #include "support/temp.h"
 #include "support/toy_model.h"
 
-static _Atomic long n_calls, n_live, fail_at; /* fail_at 0: never */
+static _Atomic long n_calls, n_live, n_mapped, fail_at; /* fail_at 0: never */
 
 #if !SANITIZED && defined(__GLIBC__)
 #define INTERPOSED 1
@@ -67,6 +70,22 @@ void free(void *p)
 {
     if (p) atomic_fetch_sub(&n_live, 1);
     __libc_free(p);
+}
+
+/* Large memory and files: mappings are counted by their bytes, as parts of one are given back. */
+void *mmap(void *address, size_t n, int protection, int flags, int fd, off_t offset)
+{
+    if (fails()) return MAP_FAILED;
+    const long at = syscall(SYS_mmap, address, n, protection, flags, fd, offset);
+    if (at == -1) return MAP_FAILED;
+    atomic_fetch_add(&n_mapped, (long)n);
+    return (void *)at;
+}
+
+int munmap(void *address, size_t n)
+{
+    atomic_fetch_sub(&n_mapped, (long)n);
+    return (int)syscall(SYS_munmap, address, n);
 }
 #endif
 
@@ -158,7 +177,7 @@ static void faults_try(struct faults *f, long n)
 {
     memset(f->s.logits, 0, f->n_bytes);
     f->s.n_errors = 0;
-    const long live = atomic_load(&n_live);
+    const long live = atomic_load(&n_live), mapped = atomic_load(&n_mapped);
     atomic_store(&n_calls, 0);
     atomic_store(&fail_at, n);
     run_session(&f->s);
@@ -167,6 +186,8 @@ static void faults_try(struct faults *f, long n)
     if (f->s.n_errors > 1) fail_msg("allocation %ld: %d calls failed", n, f->s.n_errors);
     if (atomic_load(&n_live) != live)
         fail_msg("allocation %ld: %ld blocks leaked", n, atomic_load(&n_live) - live);
+    if (atomic_load(&n_mapped) != mapped)
+        fail_msg("allocation %ld: %ld bytes stay mapped", n, atomic_load(&n_mapped) - mapped);
     if (memcmp(f->s.logits, f->want, f->n_bytes) != 0) fail_msg("allocation %ld: other logits", n);
 }
 
