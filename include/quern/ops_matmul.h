@@ -13,7 +13,7 @@ extern "C" {
 /** How activations enter a product. */
 enum qrn_activation_type {
     QRN_ACT_F32, /* as they are */
-    QRN_ACT_Q8   /* rounded to 8 bits by blocks of 32 along K: d = max|x| / 127, q = round(x / d) */
+    QRN_ACT_Q8   /* rounded to 8 bits by blocks of 32 along K, as struct qrn_q8_act says */
 };
 
 /** How a weight matrix lies in memory. */
@@ -46,6 +46,10 @@ enum qrn_weight_layout {
  * by it: they give what QRN_ACT_F32 gives.  With Q8 a block of x that holds a NaN or an infinity
  * gives NaN.
  *
+ * x may be QRN_Q8_ACT: rounded already (by cast, or by an op that writes it), for several products;
+ * the bits are those of the float32 x that it was made from.  activation is then QRN_ACT_Q8, and the
+ * weights are of a type that has a form as integers.
+ *
  * QRN_LAYOUT_PACKED: w.data is what matmul_pack wrote; w.dtype and w.shape ([N, K] or [E, N, K],
  * contiguous) stay those of the weights; w.n_bytes is exactly what qrn_matmul_packed_bytes gave,
  * else no kernel takes it (QRN_ERR_UNSUPPORTED); scales and biases are absent, they are inside.
@@ -54,7 +58,8 @@ struct qrn_matmul_args {
     struct qrn_tensor w;      /* [N, K], [n2, N, K] or [n3, n2, N, K] */
     struct qrn_tensor scales; /* MLX codes in rows only */
     struct qrn_tensor biases; /* as scales */
-    struct qrn_tensor x;   /* [M, K], [m2, M, K] or [m3, m2, M, K]; not fewer dimensions than w */
+    struct qrn_tensor x;   /* [M, K], [m2, M, K] or [m3, m2, M, K]; f32 or Q8_ACT; not fewer
+                              dimensions than w */
     struct qrn_tensor out; /* as x with N in place of K */
     enum qrn_activation_type activation;
     enum qrn_weight_layout layout;
@@ -73,7 +78,7 @@ struct qrn_matmul_id_args {
     struct qrn_tensor w;      /* [E, N, K]; rows or packed, as in matmul */
     struct qrn_tensor scales; /* [E, N, K / group], MLX codes in rows only */
     struct qrn_tensor biases; /* as scales */
-    struct qrn_tensor x;      /* [n_tokens, n_x, K], n_x = 1 or top_k */
+    struct qrn_tensor x;      /* [n_tokens, n_x, K], n_x = 1 or top_k; as in matmul */
     struct qrn_tensor ids;    /* [n_tokens, top_k] i32 */
     struct qrn_tensor out;    /* [n_tokens, top_k, N] */
     enum qrn_activation_type activation;

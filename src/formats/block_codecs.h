@@ -41,7 +41,8 @@
     X(IQ4_NL, iq4_nl)      \
     X(IQ4_XS, iq4_xs)      \
     X(MXFP4, mxfp4)        \
-    X(NVFP4, nvfp4)
+    X(NVFP4, nvfp4)        \
+    X(Q8_ACT, q8_act)
 
 #define X(NAME, name) void qrn_decode_##name(const void *src, float *restrict dst, size_t n);
 QRN_DECODE_LIST(X)

@@ -2,6 +2,8 @@
  * Decoders of blocks with one scale: Q4_0 to Q8_1, one and two bits, ternary. */
 #include "formats/block_codecs.h"
 
+#include <string.h>
+
 /* {f16 d; u8 qs[16]}: values j and j + 16 share byte j. */
 void qrn_decode_q4_0(const void *src, float *restrict dst, size_t n)
 {
@@ -66,6 +68,15 @@ void qrn_decode_q8_0(const void *src, float *restrict dst, size_t n)
 }
 
 /* {f16 d, s; i8 qs[32]}: s = d * sum of qs takes no part. */
+void qrn_decode_q8_act(const void *src, float *restrict dst, size_t n)
+{
+    struct qrn_q8_act block;
+    for (const char *b = src; n >= 32; n -= 32, b += sizeof block, dst += 32) {
+        memcpy(&block, b, sizeof block);
+        for (int j = 0; j < 32; j++) dst[j] = block.d * (float)block.q[j];
+    }
+}
+
 void qrn_decode_q8_1(const void *src, float *restrict dst, size_t n)
 {
     for (const uint8_t *b = src; n >= 32; n -= 32, b += 36, dst += 32) {

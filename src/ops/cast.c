@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include "formats/blocks.h"
+#include "formats/q8_act.h"
 
 static enum qrn_status cast_check(const void *args, struct qrn_error *err)
 {
@@ -12,15 +13,35 @@ static enum qrn_status cast_check(const void *args, struct qrn_error *err)
         return qrn_fail(err, QRN_ERR_DTYPE,
                         "cast: x is %s, wants a type that has values of its own",
                         qrn_dtype_info(a->x.dtype)->name);
-    QRN_TRY(qrn_check_dtype("cast", "out", &a->out, err, 3, QRN_F32, QRN_F16, QRN_BF16));
+    QRN_TRY(
+        qrn_check_dtype("cast", "out", &a->out, err, 4, QRN_F32, QRN_F16, QRN_BF16, QRN_Q8_ACT));
     return qrn_check_same_shape("cast", "out", &a->out, "x", &a->x, err);
+}
+
+/* The block that element i of the shape begins. */
+static void *block_at(const struct qrn_tensor *t, int64_t i)
+{
+    const struct qrn_dtype_info *type = qrn_dtype_info(t->dtype);
+    int64_t at = 0;
+    for (int d = t->n_dims - 1; d >= 0; d--) {
+        at += i % t->shape[d] * t->stride[d];
+        i /= t->shape[d];
+    }
+    return (char *)t->data + at / type->block_elements * type->block_bytes;
 }
 
 static void cast_reference(const void *args)
 {
     const struct qrn_cast_args *a = args;
     const int64_t n = qrn_tensor_n_elements(&a->x);
-    for (int64_t i = 0; i < n; i++) qrn_ref_set_flat(&a->out, i, qrn_ref_get_flat(&a->x, i));
+    if (a->out.dtype == QRN_Q8_ACT)
+        for (int64_t i = 0; i < n; i += 32) {
+            float values[32];
+            for (int j = 0; j < 32; j++) values[j] = (float)qrn_ref_get_flat(&a->x, i + j);
+            qrn_q8_act_block(values, block_at(&a->out, i));
+        }
+    else
+        for (int64_t i = 0; i < n; i++) qrn_ref_set_flat(&a->out, i, qrn_ref_get_flat(&a->x, i));
 }
 
 static double bytes_of(const struct qrn_tensor *t)
@@ -68,17 +89,8 @@ static void copy_reference(const void *args)
         for (int64_t i = 0; i < n; i++) qrn_ref_set_flat(&a->out, i, qrn_ref_get_flat(&a->x, i));
         return;
     }
-    for (int64_t i = 0; i < n; i += type->block_elements) {
-        int64_t from = 0, to = 0, rest = i;
-        for (int d = a->x.n_dims - 1; d >= 0; d--) {
-            from += rest % a->x.shape[d] * a->x.stride[d];
-            to += rest % a->x.shape[d] * a->out.stride[d];
-            rest /= a->x.shape[d];
-        }
-        memcpy((char *)a->out.data + to / type->block_elements * type->block_bytes,
-               (const char *)a->x.data + from / type->block_elements * type->block_bytes,
-               (size_t)type->block_bytes);
-    }
+    for (int64_t i = 0; i < n; i += type->block_elements)
+        memcpy(block_at(&a->out, i), block_at(&a->x, i), (size_t)type->block_bytes);
 }
 
 static void copy_cost(const void *args, double *n_flops, double *n_bytes)

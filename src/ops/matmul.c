@@ -11,7 +11,6 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
 {
     const struct qrn_matmul_args *a = args;
     const int n_dims = a->x.n_dims;
-    QRN_TRY(qrn_check_dtype("matmul", "x", &a->x, err, 1, QRN_F32));
     QRN_TRY(qrn_check_dtype("matmul", "out", &a->out, err, 1, QRN_F32));
     if (n_dims < 2)
         return qrn_fail(err, QRN_ERR_SHAPE, "matmul: x has %d dimensions, wants 2 to 4", n_dims);
@@ -34,6 +33,7 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
                             n_dims - 1 - i, m, n);
     }
     QRN_TRY(qrn_check_activation("matmul", a->activation, k, err));
+    QRN_TRY(qrn_check_x("matmul", &a->x, &a->w, a->activation, err));
     struct qrn_tensor like = a->x;
     like.shape[n_dims - 1] = dim(&a->w, 1);
     return qrn_check_same_shape("matmul", "out", &a->out, "x with N of w", &like, err);
@@ -55,7 +55,7 @@ static void reference(const void *args)
         for (int64_t j = 0; j < n; j++) {
             const struct qrn_weight_row row =
                 qrn_weight_row(&a->w, &a->scales, &a->biases, i3 / r3, i2 / r2, j);
-            const double sum = qrn_ref_dot(&row, (const float *)a->x.data + at, k, a->activation);
+            const double sum = qrn_ref_dot(&row, &a->x, at, k, a->activation);
             qrn_ref_set_flat(&a->out, r * n + j, sum);
         }
     }
@@ -68,7 +68,7 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
     const double x = (double)qrn_tensor_n_elements(&a->x),
                  out = (double)qrn_tensor_n_elements(&a->out);
     *n_flops = 2.0 * out * (double)dim(&a->x, 0);
-    *n_bytes = 4.0 * (x + out) +
+    *n_bytes = x * (a->x.dtype == QRN_Q8_ACT ? 1.5 : 4.0) + 4.0 * out +
                (double)qrn_tensor_n_elements(&a->w) * type->block_bytes / type->block_elements;
 }
 

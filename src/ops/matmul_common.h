@@ -4,11 +4,11 @@
 #ifndef QUERN_OPS_MATMUL_COMMON_H
 #define QUERN_OPS_MATMUL_COMMON_H
 
-#include <float.h>
 #include <inttypes.h>
-#include <math.h>
+#include <string.h>
 #include "core/op.h"
 #include "formats/blocks.h"
+#include "formats/q8_act.h"
 
 static inline bool qrn_is_mlx(enum qrn_dtype t)
 {
@@ -39,29 +39,6 @@ static inline bool qrn_has_integer_form(enum qrn_dtype t)
     default:
         return qrn_is_mlx(t);
     }
-}
-
-/* The largest |x| of a block to its scale, 0 for what is too small to have one. */
-static inline float qrn_q8_scale(float max)
-{
-    const float d = max / 127.0f;
-    return d >= FLT_MIN ? d : 0.0f;
-}
-
-/* Rounds n <= 32 activations: q[i] = x[i] * (1 / d) to the nearest, halves to even; returns d.  NaN
- * when one is not finite, with zeros in q.  The definition that every kernel follows to the bit. */
-static inline float qrn_quantise_q8(const float *x, int n, int8_t *q)
-{
-    float max = 0.0f;
-    bool finite = true;
-    for (int i = 0; i < n; i++) {
-        const float a = fabsf(x[i]);
-        finite = finite && a <= FLT_MAX;
-        if (a > max) max = a;
-    }
-    const float d = finite ? qrn_q8_scale(max) : NAN, inverse = d > 0.0f ? 1.0f / d : 0.0f;
-    for (int i = 0; i < n; i++) q[i] = finite ? (int8_t)lrintf(x[i] * inverse) : 0;
-    return d;
 }
 
 /* Elements of one scale of MLX codes. */
@@ -152,6 +129,24 @@ static inline enum qrn_status qrn_check_activation(const char *op,
     return QRN_OK;
 }
 
+/* Activations: float32, or rounded ones for a product of integers. */
+static inline enum qrn_status qrn_check_x(const char *op, const struct qrn_tensor *x,
+                                          const struct qrn_tensor *w,
+                                          enum qrn_activation_type activation,
+                                          struct qrn_error *err)
+{
+    QRN_TRY(qrn_check_dtype(op, "x", x, err, 2, QRN_F32, QRN_Q8_ACT));
+    if (x->dtype == QRN_F32) return QRN_OK;
+    if (activation != QRN_ACT_Q8)
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: x is q8_act, activation wants to be 1 (Q8)",
+                        op);
+    if (!qrn_has_integer_form(w->dtype))
+        return qrn_fail(err, QRN_ERR_DTYPE,
+                        "%s: x is q8_act, wants f32 with %s weights (they are no integers)", op,
+                        qrn_dtype_info(w->dtype)->name);
+    return QRN_OK;
+}
+
 /* Ids in 0 .. n - 1, of a tensor of one or two dimensions. */
 static inline enum qrn_status qrn_check_ids(const char *op, const struct qrn_tensor *ids, int64_t n,
                                             struct qrn_error *err)
@@ -234,24 +229,29 @@ static inline void qrn_weight_decode(const struct qrn_weight_row *row, int64_t k
     }
 }
 
-/* For references: sum over k of weights and activations (rounded where the op rounds them), in
- * float64. */
-static inline double qrn_ref_dot(const struct qrn_weight_row *row, const float *x, int64_t k,
-                                 enum qrn_activation_type activation)
+/* For references: sum over k of weights and activations (rounded where the op rounds them, or rounded
+ * already), in float64.  x: what the tensor's data is; at: its element where the row begins. */
+static inline double qrn_ref_dot(const struct qrn_weight_row *row, const struct qrn_tensor *x,
+                                 int64_t at, int64_t k, enum qrn_activation_type activation)
 {
     const bool q8 = activation == QRN_ACT_Q8 && qrn_has_integer_form(row->dtype);
-    const int64_t step = 256;
+    const char *from = (const char *)x->data + qrn_block_offset(x->dtype, at);
     double sum = 0.0;
-    for (int64_t k0 = 0; k0 < k; k0 += step) {
+    for (int64_t k0 = 0; k0 < k; k0 += 256) {
         float w[256];
-        const int64_t n = k - k0 < step ? k - k0 : step;
+        const int64_t n = k - k0 < 256 ? k - k0 : 256;
         qrn_weight_decode(row, k0, n, w);
         for (int64_t i = 0; i < n; i += 32) {
-            int8_t q[32];
+            struct qrn_q8_act block = {.d = 0.0f};
+            const char *x32 = from + qrn_block_offset(x->dtype, k0 + i);
             const int64_t end = n - i < 32 ? n - i : 32;
-            const float d = q8 ? qrn_quantise_q8(x + k0 + i, 32, q) : 0.0f;
+            if (x->dtype == QRN_Q8_ACT)
+                memcpy(&block, x32, sizeof block);
+            else if (q8)
+                qrn_q8_act_block((const float *)(const void *)x32, &block);
             for (int64_t j = 0; j < end; j++)
-                sum += (double)w[i + j] * (q8 ? (double)d * q[j] : (double)x[k0 + i + j]);
+                sum += (double)w[i + j] * (q8 ? (double)block.d * block.q[j]
+                                              : (double)((const float *)(const void *)x32)[j]);
         }
     }
     return sum;

@@ -8,7 +8,6 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     QRN_TRY(
         qrn_check_shape("matmul_id", "w", &a->w, err, 3, (int64_t)-1, (int64_t)-1, (int64_t)-1));
     QRN_TRY(qrn_check_weight("matmul_id", "w", &a->w, &a->scales, &a->biases, a->layout, err));
-    QRN_TRY(qrn_check_dtype("matmul_id", "x", &a->x, err, 1, QRN_F32));
     QRN_TRY(qrn_check_dtype("matmul_id", "ids", &a->ids, err, 1, QRN_I32));
     QRN_TRY(qrn_check_dtype("matmul_id", "out", &a->out, err, 1, QRN_F32));
     const int64_t n = a->w.shape[1], k = a->w.shape[2];
@@ -25,6 +24,7 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
         return qrn_fail(err, QRN_ERR_SHAPE, "matmul_id: ids has %" PRId64 " elements, at most %d",
                         qrn_tensor_n_elements(&a->ids), INT32_MAX);
     QRN_TRY(qrn_check_activation("matmul_id", a->activation, k, err));
+    QRN_TRY(qrn_check_x("matmul_id", &a->x, &a->w, a->activation, err));
     return qrn_check_shape("matmul_id", "out", &a->out, err, 3, n_tokens, top_k, n);
 }
 
@@ -46,8 +46,7 @@ static void reference(const void *args)
             for (int64_t i = 0; i < n; i++) {
                 const struct qrn_weight_row row =
                     qrn_weight_row(&a->w, &a->scales, &a->biases, 0, expert, i);
-                qrn_ref_set(&a->out, t, j, i, 0,
-                            qrn_ref_dot(&row, (const float *)a->x.data + at, k, a->activation));
+                qrn_ref_set(&a->out, t, j, i, 0, qrn_ref_dot(&row, &a->x, at, k, a->activation));
             }
         }
 }

@@ -6,6 +6,7 @@
 #include "base/float_mode.h"
 #include "base/half.h"
 #include "formats/blocks.h"
+#include "formats/q8_act.h"
 #include "support/op_test.h"
 
 /* Any bytes, of any type: whole blocks. */
@@ -112,14 +113,22 @@ static void test_rounding(void **state)
         float from;
         uint16_t f16, bf16;
     } known[] = {
-        {1.0f + 0x1p-11f, 0x3c00, 0x3f80},    {1.0f + 0x3p-11f, 0x3c02, 0x3f80},
-        {1.0f + 0x1.01p-11f, 0x3c01, 0x3f80}, {1.0f + 0x1p-8f, 0x3c04, 0x3f80},
-        {1.0f + 0x3p-8f, 0x3c0c, 0x3f82},     {65504.0f, 0x7bff, 0x4780},
-        {65520.0f, 0x7c00, 0x4780},           {-65519.0f, 0xfbff, 0xc780},
-        {0x1p-24f, 0x0001, 0x3380},           {0x1p-25f, 0x0000, 0x3300},
-        {0x1.8p-25f, 0x0001, 0x3340},         {0x1p-130f, 0x0000, 0x0008},
-        {3.4e38f, 0x7c00, 0x7f80},            {-INFINITY, 0xfc00, 0xff80},
-        {-0.0f, 0x8000, 0x8000},              {0x1.ffcp-15f, 0x0400, 0x3880},
+        {1.0f + 0x1p-11f, 0x3c00, 0x3f80},
+        {1.0f + 0x3p-11f, 0x3c02, 0x3f80},
+        {1.0f + 0x1.01p-11f, 0x3c01, 0x3f80},
+        {1.0f + 0x1p-8f, 0x3c04, 0x3f80},
+        {1.0f + 0x3p-8f, 0x3c0c, 0x3f82},
+        {65504.0f, 0x7bff, 0x4780},
+        {65520.0f, 0x7c00, 0x4780},
+        {-65519.0f, 0xfbff, 0xc780},
+        {0x1p-24f, 0x0001, 0x3380},
+        {0x1p-25f, 0x0000, 0x3300},
+        {0x1.8p-25f, 0x0001, 0x3340},
+        {0x1p-130f, 0x0000, 0x0008},
+        {3.4e38f, 0x7c00, 0x7f80},
+        {-INFINITY, 0xfc00, 0xff80},
+        {-0.0f, 0x8000, 0x8000},
+        {0x1.ffcp-15f, 0x0400, 0x3880},
     };
     struct devices d;
     struct mem m = {0};
@@ -194,6 +203,67 @@ static void test_copy(void **state)
     devices_close(&d);
 }
 
+/* Rounded activations: every device writes the bytes of the definition, for blocks with values that
+ * are not finite, too small for a scale, or ties. */
+static void test_rounded(void **state)
+{
+    (void)state;
+    struct devices d;
+    struct mem m = {0};
+    struct rng r = {4};
+    devices_open(&d, 3);
+    const int64_t shape[] = {7, 1120}, wide[] = {7, 1184};
+    const struct qrn_tensor source = mem_filled(&m, &r, 3.0, 2, wide);
+    float *x = source.data;
+    for (int64_t i = 0; i < 7 * 1184; i += 32) { /* rows of 37 blocks */
+        const float special[] = {NAN, INFINITY, -INFINITY, 3.4e38f, 1e-42f, 1.4e-36f, 0.0f};
+        if (i / 32 % 3) continue;
+        if (i / 32 % 2)
+            for (int j = 0; j < 32; j++) x[i + j] *= 1e-37f;
+        x[i + i / 96 % 32] = special[i / 96 % 7];
+    }
+    for (int j = 0; j < 32; j++) x[1184 + 64 + j] = (float)(j - 16) * 7.9375f - (j == 31) * 246.0f;
+    for (int in = 0; in < 2; in++) {
+        struct qrn_cast_args a = {
+            qrn_tensor_slice(source, 1, 32, 1120),
+            qrn_tensor_slice(mem_tensor(&m, QRN_Q8_ACT, 2, wide), 1, 64, 1120)};
+        if (in) { /* from another type, through float32 */
+            const struct qrn_cast_args half = {a.x, mem_tensor(&m, QRN_F16, 2, shape)};
+            assert_int_equal(qrn_cast(d.dev[0], &half, NULL), QRN_OK);
+            a.x = half.out;
+        }
+        struct qrn_q8_act *want = test_malloc(7 * 35 * sizeof *want);
+        for (int i = 0; i < 7 * 35; i++) {
+            float values[32];
+            for (int j = 0; j < 32; j++)
+                values[j] = (float)qrn_ref_get(&a.x, i / 35, i % 35 * 32 + j, 0, 0);
+            qrn_q8_act_block(values, &want[i]);
+        }
+        for (size_t i = 0; i < d.n; i++) {
+            const struct qrn_kernel *k;
+            for (size_t j = 0; (k = qrn_kernel_at(d.dev[i], QRN_OP_cast, j)) != NULL; j++) {
+                struct qrn_error err;
+                memset(a.out.data, 0x55, 7 * 37 * sizeof *want - 2 * sizeof *want);
+                if (qrn_kernel_run(d.dev[i], k, &a, &err) != QRN_OK) fail_msg("%s", err.text);
+                for (int b = 0; b < 7 * 35; b++) {
+                    const struct qrn_q8_act *got =
+                        (const struct qrn_q8_act *)a.out.data + b / 35 * 37 + b % 35;
+                    const bool nan = isnan(want[b].d);
+                    if (nan ? !isnan(got->d) || !isnan(got->d_sum)
+                            : got->d != want[b].d || got->d_sum != want[b].d_sum)
+                        fail_msg("%s: block %d has d %g, wants %g", k->name, b, (double)got->d,
+                                 (double)want[b].d);
+                    assert_memory_equal(got->sum, want[b].sum, sizeof got->sum + sizeof got->q);
+                }
+            }
+        }
+        op_test_same_bits(QRN_OP_cast, &a, "rounded");
+        test_free(want);
+    }
+    devices_close(&d);
+    mem_free_all(&m);
+}
+
 static void test_copy_reference(void **state)
 {
     (void)state;
@@ -231,7 +301,8 @@ static void test_errors(void **state)
                   "cast: x is i32, wants a type that has values");
     a = good;
     a.out.dtype = QRN_Q8_0;
-    op_test_fails(dev, QRN_OP_cast, &a, QRN_ERR_DTYPE, "out is q8_0, wants f32 or f16 or bf16");
+    op_test_fails(dev, QRN_OP_cast, &a, QRN_ERR_DTYPE,
+                  "out is q8_0, wants f32 or f16 or bf16 or q8_act");
     a = good;
     a.out.shape[1] = 63;
     op_test_fails(dev, QRN_OP_cast, &a, QRN_ERR_SHAPE, "out.shape[1] is 63, wants 64 (that of x)");
@@ -259,8 +330,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type), cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_rounding),   cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_copy_reference), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_rounding),   cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_copy),       cmocka_unit_test(test_copy_reference),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

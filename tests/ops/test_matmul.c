@@ -204,7 +204,7 @@ static void errors_of(const struct qrn_matmul_args *a, double *ours, double *pla
         const struct qrn_weight_row row =
             qrn_weight_row(&a->w, &a->scales, &a->biases, 0, 0, r % n);
         const float *from = (const float *)a->x.data + r / n * k;
-        const double want = qrn_ref_dot(&row, from, k, a->activation);
+        const double want = qrn_ref_dot(&row, &a->x, r / n * k, k, a->activation);
         const bool q8 = a->activation == QRN_ACT_Q8 && qrn_has_integer_form(a->w.dtype);
         qrn_weight_decode(&row, 0, k, w);
         for (int64_t i = 0; i < k; i += 32) {
@@ -436,6 +436,14 @@ static void test_errors(void **state)
     a.layout = QRN_LAYOUT_PACKED;
     a.w.stride[0] = 32;
     op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul: w.stride[0] is 32, wants 64 (packed)");
+    a = good;
+    a.x = mem_tensor(&m, QRN_Q8_ACT, 2, (const int64_t[]){3, 64});
+    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT,
+                  "matmul: x is q8_act, activation wants to be 1 (Q8)");
+    a.activation = QRN_ACT_Q8;
+    a.w = qrn_tensor_2d(QRN_F32, plain.w.data, 2, 64);
+    a.out.shape[1] = 2;
+    op_test_fails(dev, op, &a, QRN_ERR_DTYPE, "matmul: x is q8_act, wants f32 with f32 weights");
     a = plain;
     a.activation = QRN_ACT_Q8;
     op_test_fails(dev, op, &a, QRN_ERR_SHAPE,

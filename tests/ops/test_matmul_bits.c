@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * matmul: a row of out is a function of its x row and the weights alone.  For every kernel of every
  * device, rows of M at once equal rows one by one, packed weights equal those in rows, any number
- * of threads equals one; by memcmp. */
+ * of threads equals one, activations rounded before equal those rounded inside; by memcmp. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -46,10 +46,21 @@ static struct qrn_tensor pack(struct mem *m, struct qrn_device *dev,
     return packed;
 }
 
+/* x as rounded rows, apart from each other in memory. */
+static struct qrn_tensor rounded(struct mem *m, struct qrn_device *dev, struct qrn_tensor x)
+{
+    const struct qrn_tensor wide =
+        mem_tensor(m, QRN_Q8_ACT, 2, (const int64_t[]){x.shape[0], x.shape[1] + 64});
+    const struct qrn_cast_args cast = {x, qrn_tensor_slice(wide, 1, 32, x.shape[1])};
+    struct qrn_error err;
+    if (qrn_cast(dev, &cast, &err) != QRN_OK) fail_msg("%s", err.text);
+    return cast.out;
+}
+
 /* One kernel, rows one by one with one thread and weights in rows: what all else must equal. */
 static void check_kernel(struct qrn_device *const devs[3], const char *kernel,
                          const struct qrn_matmul_args *all, const struct qrn_matmul_args *packed,
-                         const char *what)
+                         const struct qrn_tensor *acts, const char *what)
 {
     const int64_t n = all->out.shape[1];
     struct mem m = {0};
@@ -79,6 +90,9 @@ static void check_kernel(struct qrn_device *const devs[3], const char *kernel,
                 a.x = qrn_tensor_slice(all->x, 0, 0, n_rows);
                 a.out = qrn_tensor_2d(QRN_F32, all->out.data, n_rows, n);
                 run_kernels(devs[threads], &a, kernel, want, what);
+                if (!acts->n_dims) continue;
+                a.x = qrn_tensor_slice(*acts, 0, 0, n_rows);
+                run_kernels(devs[threads], &a, kernel, want, what);
             }
         }
     }
@@ -105,12 +119,13 @@ static void check_type(struct devices *d, size_t i_type, bool q8, int64_t n_rows
     for (size_t i = 0; i < d[0].n; i++) {
         struct qrn_device *const devs[3] = {d[0].dev[i], d[1].dev[i], d[2].dev[i]};
         struct qrn_matmul_args packed = all;
+        const struct qrn_tensor acts = q8 ? rounded(&m, devs[0], all.x) : (struct qrn_tensor){0};
         const struct qrn_kernel *kernel;
         packed.w = pack(&m, devs[1], &all);
         packed.layout = QRN_LAYOUT_PACKED;
         packed.scales = packed.biases = (struct qrn_tensor){0};
         for (size_t j = 0; (kernel = qrn_kernel_at(devs[0], QRN_OP_matmul, j)) != NULL; j++)
-            check_kernel(devs, kernel->name, &all, &packed, what);
+            check_kernel(devs, kernel->name, &all, &packed, &acts, what);
     }
     mem_free_all(&m);
 }

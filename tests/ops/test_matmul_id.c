@@ -137,6 +137,16 @@ static void test_matmul_bits(void **state)
                         if (qrn_matmul_id(d.dev[i], &a, &err) != QRN_OK) fail_msg("%s", err.text);
                         expect_matmul(d.dev[i], &a, &rows, cases[c].why);
                     }
+                    if (q8 && qrn_has_integer_form(types[t])) {
+                        const struct qrn_cast_args cast = {
+                            rows.x, mem_tensor(&m, QRN_Q8_ACT, 3, rows.x.shape)};
+                        assert_int_equal(qrn_cast(d.dev[i], &cast, &err), QRN_OK);
+                        a.x = cast.out;
+                        memset(a.out.data, 0xff, a.out.n_bytes);
+                        if (qrn_matmul_id(d.dev[i], &a, &err) != QRN_OK) fail_msg("%s", err.text);
+                        a.x = rows.x;
+                        expect_matmul(d.dev[i], &a, &rows, cases[c].why);
+                    }
                     mem_free_all(&m);
                 }
     devices_close(&d);

@@ -10,10 +10,11 @@
 
 enum { CAST_PIECE = 1024 }; /* elements; whole blocks of every type */
 
-/* n values to 16 bits, nearest even. */
+/* n values to 16 bits, nearest even; n_blocks blocks of 32 to struct qrn_q8_act. */
 struct cast_steps {
     void (*to_f16)(const float *src, uint16_t *dst, int64_t n);
     void (*to_bf16)(const float *src, uint16_t *dst, int64_t n);
+    void (*to_q8)(const float *src, struct qrn_q8_act *dst, int64_t n_blocks);
 };
 
 static inline void cast_piece(const struct qrn_cast_args *a, const char *src, char *dst, int64_t n,
@@ -28,6 +29,7 @@ static inline void cast_piece(const struct qrn_cast_args *a, const char *src, ch
     }
     if (a->out.dtype == QRN_F16) steps.to_f16(from, (uint16_t *)(void *)dst, n);
     if (a->out.dtype == QRN_BF16) steps.to_bf16(from, (uint16_t *)(void *)dst, n);
+    if (a->out.dtype == QRN_Q8_ACT) steps.to_q8(from, (struct qrn_q8_act *)(void *)dst, n / 32);
 }
 
 static inline void cast_walk(const struct qrn_cpu_lane *lane, const struct qrn_cast_args *a,
@@ -44,7 +46,8 @@ static inline void cast_walk(const struct qrn_cpu_lane *lane, const struct qrn_c
         cast_piece(a,
                    (const char *)a->x.data +
                        (qrn_row_at(&a->x, r) + i) / from->block_elements * from->block_bytes,
-                   (char *)a->out.data + (qrn_row_at(&a->out, r) + i) * to->block_bytes,
+                   (char *)a->out.data +
+                       (qrn_row_at(&a->out, r) + i) / to->block_elements * to->block_bytes,
                    d - i < CAST_PIECE ? d - i : CAST_PIECE, steps);
     }
 }

@@ -3,8 +3,14 @@
  * interleaved rows, which is the packed tensor, or is written for some groups and columns when
  * weights lie in rows.  Cutting K is exact: sums wait in out as they are.
  *
- * A unit is what an instruction set gives: how x is prepared, and the product of some groups with a
- * few rows.  Any walk gives the same bits. */
+ * A unit is what an instruction set gives: how x is rounded, and the product of some groups with a
+ * few rows.  Any walk gives the same bits.
+ *
+ * Products of rounded activations, by whatever unit: for blocks of 32, ascending, isum is the exact
+ * integer sum of q * level; d and m are the head's, times those of the block, as float32; then
+ *     one scale:    acc = fma(isum, d * d_x, acc)
+ *     halves:       acc = fma(fma(isum1, d1, isum0 * d0), d_x, acc)
+ *     then, for m:  acc = fma(d_sum_x, +-m, acc), or with halves both, d_sum as d_x * sum[h] */
 #ifndef QUERN_BACKENDS_CPU_MATMUL_DRIVE_H
 #define QUERN_BACKENDS_CPU_MATMUL_DRIVE_H
 
@@ -12,40 +18,6 @@
 #include "backends/cpu/matmul_job.h"
 
 enum { MAX_TILE_ROWS = 8 };
-
-/* 32 rounded activations, and what their sums contribute. */
-struct matmul_act {
-    float d;
-    float sum; /* of q */
-    union {
-        int32_t i; /* -bias * sum of q; of types with halves, of this half */
-        float f;   /* SUB_HALVES_MIN: the sum of q of this half */
-    } half[2];
-    int8_t q[32];
-};
-
-/* How half[] is made: weights are codes - bias. */
-struct matmul_act_form {
-    int bias;
-    enum matmul_sub sub;
-};
-
-/* What goes with the sums of q over the two halves. */
-static inline void act_sums(struct matmul_act *a, int32_t sum0, int32_t sum1,
-                            struct matmul_act_form f)
-{
-    a->sum = (float)(sum0 + sum1);
-    if (f.sub == SUB_HALVES_MIN) {
-        a->half[0].f = (float)sum0;
-        a->half[1].f = (float)sum1;
-    } else if (f.sub == SUB_HALVES) {
-        a->half[0].i = -f.bias * sum0;
-        a->half[1].i = -f.bias * sum1;
-    } else {
-        a->half[0].i = -f.bias * (sum0 + sum1);
-        a->half[1].i = 0;
-    }
-}
 
 /* How far ahead cold weights are asked for; the processor alone looks less far. */
 enum { AHEAD_BYTES = 4096 };
@@ -62,7 +34,7 @@ struct matmul_tile {
     bool begin;                   /* not continued */
     bool cold;                    /* w comes from memory: the first rows that meet it */
     int n_rows;                   /* 1 .. the unit's tile_rows */
-    const void *x[MAX_TILE_ROWS]; /* floats, or struct matmul_act, at the first column */
+    const void *x[MAX_TILE_ROWS]; /* floats, or struct qrn_q8_act, at the first column */
     float *out[MAX_TILE_ROWS];
 };
 
@@ -73,10 +45,8 @@ struct matmul_unit {
     int tile_rows;
     int chunk_groups; /* groups that share the walk over rows */
     int64_t chunk_k;  /* columns, in multiples of 256, when several tiles of rows do */
-    bool acts;        /* x as struct matmul_act */
-    struct matmul_act_form form;
-    void (*round)(const float *x, int64_t n_blocks, struct matmul_act_form form,
-                  struct matmul_act *out);
+    bool acts;        /* x as struct qrn_q8_act */
+    void (*round)(const float *x, int64_t n_blocks, struct qrn_q8_act *out);
     /* The product from an image of the weights' type, or NULL: it goes by floats. */
     void (*product)(const struct matmul_tile *t);
     void (*product_f32)(const struct matmul_tile *t); /* from floats */
@@ -89,9 +59,11 @@ static inline size_t round_64(size_t n)
     return (n + 63) / 64 * 64;
 }
 
+/* For rounded rows of x. */
 static inline size_t drive_acts_bytes(const struct matmul_job *j, const struct matmul_unit *u)
 {
-    return u->acts ? round_64((size_t)(j->n_x * (j->k / 32)) * sizeof(struct matmul_act)) : 0;
+    if (!u->acts || j->acts) return 0;
+    return round_64((size_t)(j->n_x * (j->k / 32)) * sizeof(struct qrn_q8_act));
 }
 
 /* Whether n_rows rows meet packed weights as they lie. */
@@ -132,8 +104,8 @@ static inline int64_t drive_cost(int64_t n_rows)
 struct drive {
     const struct matmul_job *j;
     const struct matmul_unit *u;
-    const struct matmul_act *acts;
-    char *own; /* this lane's memory */
+    const struct qrn_q8_act *acts; /* rows of x that were rounded here */
+    char *own;                     /* this lane's memory */
     int64_t mlx_group;
 };
 
@@ -165,8 +137,8 @@ static inline void drive_rows(const struct drive *d, int64_t i, int64_t g, int64
         t->n_rows = (int)(n_rows - r < d->u->tile_rows ? n_rows - r : d->u->tile_rows);
         for (int n = 0; n < t->n_rows; n++) {
             const struct matmul_row row = matmul_row_at(j, i, r + n);
-            t->x[n] = d->acts ? (const void *)(d->acts + row.i_x * (j->k / 32) + k0 / 32)
-                              : (const void *)(row.x + k0);
+            t->x[n] = d->acts ? (const char *)(d->acts + row.i_x * (j->k / 32) + k0 / 32)
+                              : (const char *)row.x + qrn_block_offset(j->x->dtype, k0);
             t->out[n] = row.out + g * IMAGE_ROWS;
         }
         product(t);
@@ -255,7 +227,7 @@ static inline void drive_products(const struct qrn_cpu_lane *lane, const struct 
 }
 
 static inline void drive_round(const struct qrn_cpu_lane *lane, const struct matmul_job *j,
-                               const struct matmul_unit *u, struct matmul_act *acts)
+                               const struct matmul_unit *u, struct qrn_q8_act *acts)
 {
     const int64_t n_blocks = j->k / 32;
     int64_t begin, end;
@@ -263,7 +235,7 @@ static inline void drive_round(const struct qrn_cpu_lane *lane, const struct mat
     while (begin < end) {
         const int64_t r = begin / n_blocks, b = begin % n_blocks;
         const int64_t n = end - begin < n_blocks - b ? end - begin : n_blocks - b;
-        u->round(qrn_row_f32(j->x, r) + 32 * b, n, u->form, acts + begin);
+        u->round(qrn_row_f32(j->x, r) + 32 * b, n, acts + begin);
         begin += n;
     }
 }
@@ -274,20 +246,21 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
     char *at = lane->scratch;
     j->first = (int32_t *)(void *)at;
     j->slots = j->ids ? j->first + j->n_matrices + 1 : NULL;
-    struct matmul_act *acts = (struct matmul_act *)(void *)(at + matmul_slots_bytes(j));
+    struct qrn_q8_act *acts = (struct qrn_q8_act *)(void *)(at + matmul_slots_bytes(j));
+    const bool round = u->acts && !j->acts;
     const size_t shared = matmul_slots_bytes(j) + drive_acts_bytes(j, u);
     const struct drive d = {
         .j = j,
         .u = u,
-        .acts = u->acts ? acts : NULL,
+        .acts = round ? acts : NULL,
         .own = at + shared + drive_lane_bytes(j, u) * (size_t)lane->i,
         .mlx_group = j->packed                   ? image_mlx_group(j->w)
                      : j->scales->n_dims && j->k ? qrn_mlx_group(j->w, j->scales)
                                                  : 32,
     };
     if (j->ids && lane->i == 0) matmul_sort_slots(j);
-    if (u->acts) drive_round(lane, j, u, acts);
-    if (j->ids || u->acts) qrn_cpu_lane_wait(lane);
+    if (round) drive_round(lane, j, u, acts);
+    if (j->ids || round) qrn_cpu_lane_wait(lane);
     drive_products(lane, &d);
 }
 

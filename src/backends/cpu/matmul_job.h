@@ -10,6 +10,7 @@
 struct matmul_job {
     const struct qrn_tensor *w, *scales, *biases, *x, *out;
     bool packed, q8; /* q8: activations are rounded, and the type has an integer form */
+    bool acts;       /* x holds them rounded */
     int64_t n, k;
     int64_t n_matrices;
     int64_t n_x;               /* rows of x in all, numbered as its leading dimensions flatten */
@@ -39,6 +40,7 @@ static inline struct matmul_job matmul_job(const struct qrn_matmul_args *a)
         .out = &a->out,
         .packed = a->layout == QRN_LAYOUT_PACKED,
         .q8 = a->activation == QRN_ACT_Q8 && qrn_has_integer_form(a->w.dtype),
+        .acts = a->x.dtype == QRN_Q8_ACT,
         .n = matmul_dim(&a->w, 1),
         .k = matmul_dim(&a->w, 0),
         .n_matrices = w2 * w3,
@@ -63,6 +65,7 @@ static inline struct matmul_job matmul_id_job(const struct qrn_matmul_id_args *a
         .out = &a->out,
         .packed = a->layout == QRN_LAYOUT_PACKED,
         .q8 = a->activation == QRN_ACT_Q8 && qrn_has_integer_form(a->w.dtype),
+        .acts = a->x.dtype == QRN_Q8_ACT,
         .n = a->w.shape[1],
         .k = a->w.shape[2],
         .n_matrices = a->w.shape[0],
@@ -105,8 +108,8 @@ static inline int64_t matmul_n_rows(const struct matmul_job *j, int64_t i)
 }
 
 struct matmul_row {
-    int64_t i_x; /* among all rows of x */
-    const float *x;
+    int64_t i_x;   /* among all rows of x */
+    const void *x; /* of x as it is given: floats or struct qrn_q8_act */
     float *out;
 };
 
@@ -122,7 +125,8 @@ static inline struct matmul_row matmul_row_at(const struct matmul_job *j, int64_
         const int64_t i3 = i / j->w2 * j->r3 + batch / j->r2;
         i_x = i_out = (i3 * j->m2 + i2) * j->m + r % j->m;
     }
-    return (struct matmul_row){i_x, qrn_row_f32(j->x, i_x), qrn_row_f32(j->out, i_out)};
+    const char *x = (const char *)j->x->data + qrn_block_offset(j->x->dtype, qrn_row_at(j->x, i_x));
+    return (struct matmul_row){i_x, x, qrn_row_f32(j->out, i_out)};
 }
 
 /* Row n of matrix i, of a job whose weights are not packed. */

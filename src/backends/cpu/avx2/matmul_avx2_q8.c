@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * matmul and matmul_id of rounded activations with AVX2: 8 rows in lanes, for each 32 k an exact
- * integer sum from vpmaddubsw (kept below what saturates), then acc = fma(sum, d_w * d_x, acc), and
- * for types with a minimum acc = fma(sum of x, m * d_x, acc). */
+ * integer sum from vpmaddubsw (kept below what saturates), then the sums in matmul_drive.h. */
 #include <string.h>
 
 #include "backends/cpu/avx2/matmul_codes_avx2.h"
+#include "backends/cpu/avx2/q8_act_avx2.h"
 #include "backends/cpu/avx2/vec_avx2.h"
 #include "backends/cpu/matmul_drive.h"
 
@@ -49,38 +49,37 @@ INLINE __m256i dot(const struct matmul_form f, const __m256i *v, const int8_t *q
     return sum;
 }
 
+/* d and m of a block, or of its halves. */
 struct block_scales {
-    __m256 d, m; /* of the head, times those of the block where it has one */
-    struct scales_256 sub;
+    __m256 d[2], m[2];
 };
 
 /* One row of x against 8 weight rows, 32 k. */
 INLINE __m256 add_block(const struct matmul_form f, __m256 acc, const __m256i v[8],
-                        const struct block_scales *w, const struct matmul_act *a)
+                        const struct block_scales *w, const struct qrn_q8_act *a)
 {
     const __m256 dx = _mm256_set1_ps(a->d);
     if (f.sub == SUB_HALVES || f.sub == SUB_HALVES_MIN) {
         __m256i lo = dot(f, v, a->q, 4), hi = dot(f, v + 4, a->q + 16, 4);
-        if (f.sub == SUB_HALVES) {
-            lo = _mm256_add_epi32(lo, _mm256_set1_epi32(a->half[0].i));
-            hi = _mm256_add_epi32(hi, _mm256_set1_epi32(a->half[1].i));
+        if (bias_of(f)) {
+            lo = _mm256_sub_epi32(lo, _mm256_set1_epi32(bias_of(f) * a->sum[0]));
+            hi = _mm256_sub_epi32(hi, _mm256_set1_epi32(bias_of(f) * a->sum[1]));
         }
-        /* Below 2^24: exact. */
-        const __m256 sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(hi), w->sub.s[1],
-                                           _mm256_mul_ps(_mm256_cvtepi32_ps(lo), w->sub.s[0]));
-        acc = _mm256_fmadd_ps(sum, _mm256_mul_ps(w->d, dx), acc);
+        const __m256 sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(hi), w->d[1],
+                                           _mm256_mul_ps(_mm256_cvtepi32_ps(lo), w->d[0]));
+        acc = _mm256_fmadd_ps(sum, dx, acc);
     } else {
         __m256i all = dot(f, v, a->q, 8);
-        if (bias_of(f)) all = _mm256_add_epi32(all, _mm256_set1_epi32(a->half[0].i));
-        acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(all), _mm256_mul_ps(w->d, dx), acc);
+        if (bias_of(f))
+            all = _mm256_sub_epi32(all, _mm256_set1_epi32(bias_of(f) * (a->sum[0] + a->sum[1])));
+        acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(all), _mm256_mul_ps(w->d[0], dx), acc);
     }
     if (!matmul_has_min(&f)) return acc;
-    const __m256 m = _mm256_mul_ps(w->m, dx);
-    if (f.sub == SUB_NONE) return _mm256_fmadd_ps(_mm256_set1_ps(a->sum), m, acc);
-    if (f.sub == SUB_SCALE_MIN) return _mm256_fnmadd_ps(_mm256_set1_ps(a->sum), m, acc);
-    const __m256 sum = _mm256_fmadd_ps(_mm256_set1_ps(a->half[1].f), w->sub.t[1],
-                                       _mm256_mul_ps(_mm256_set1_ps(a->half[0].f), w->sub.t[0]));
-    return _mm256_fnmadd_ps(sum, m, acc);
+    if (f.sub == SUB_NONE) return _mm256_fmadd_ps(_mm256_set1_ps(a->d_sum), w->m[0], acc);
+    if (f.sub == SUB_SCALE_MIN) return _mm256_fnmadd_ps(_mm256_set1_ps(a->d_sum), w->m[0], acc);
+    for (int h = 0; h < 2; h++)
+        acc = _mm256_fnmadd_ps(_mm256_set1_ps(a->d * (float)a->sum[h]), w->m[h], acc);
+    return acc;
 }
 
 /* Half a group against n_rows rows, r0 and on, of the tile; first: its first output. */
@@ -90,25 +89,27 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
     const int64_t blocks = f.blocks ? f.blocks : t->mlx_blocks, n = t->n - first;
     const __m256i mask = first_lanes(n > 0 ? n : 0), table = levels_256(f, bias_of(f));
     const bool cold = t->cold && r0 == 0 && half == 0;
-    const struct matmul_act *x[MAX_TILE_ROWS];
+    const struct qrn_q8_act *x[MAX_TILE_ROWS];
     __m256 acc[MAX_TILE_ROWS];
     for (int r = 0; r < n_rows; r++) {
         x[r] = t->x[r0 + r];
         acc[r] = t->begin ? _mm256_setzero_ps() : _mm256_maskload_ps(t->out[r0 + r] + first, mask);
     }
     for (int64_t b = 0; b < t->k / 32; b += blocks) {
-        struct block_scales head = {.d = load_head_256(f, w, half, 0)};
-        if (matmul_has_min(&f)) head.m = load_head_256(f, w, half, 1);
+        const __m256 head_d = load_head_256(f, w, half, 0);
+        const __m256 head_m = matmul_has_min(&f) ? load_head_256(f, w, half, 1) : head_d;
         w += image_head_bytes(&f);
         for (int64_t i = 0; i < blocks; i++, w += image_block_bytes(&f)) {
             __m256i v[8];
-            struct block_scales s = head;
+            struct block_scales s = {{head_d, head_d}, {head_m, head_m}};
+            const struct scales_256 sub = load_scales_256(f, w, half);
             if (cold)
                 for (size_t at = 0; at < image_block_bytes(&f); at += 64)
                     _mm_prefetch(w + AHEAD_BYTES + at, _MM_HINT_T0);
-            s.sub = load_scales_256(f, w, half);
-            if (f.sub == SUB_SCALE || f.sub == SUB_SCALE_MIN) s.d = _mm256_mul_ps(s.d, s.sub.s[0]);
-            if (f.sub == SUB_SCALE_MIN) s.m = _mm256_mul_ps(s.m, s.sub.t[0]);
+            for (int h = 0; h < 2 && f.sub != SUB_NONE; h++) {
+                s.d[h] = _mm256_mul_ps(s.d[h], sub.s[h]);
+                s.m[h] = _mm256_mul_ps(s.m[h], sub.t[h]);
+            }
             load_codes_256(f, w + image_block_bytes(&f) - 64 * (size_t)f.bits, half, v);
             for (int q = 0; q < 8; q++) {
                 if (f.levels != LEVELS_LINEAR) v[q] = _mm256_shuffle_epi8(table, v[q]);
@@ -147,58 +148,18 @@ static void (*const products[QRN_DTYPE_COUNT])(const struct matmul_tile *) = {
 #undef X
 };
 
-INLINE float max_lanes(__m256 v)
+static void round_blocks(const float *x, int64_t n_blocks, struct qrn_q8_act *out)
 {
-    const __m128 a = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    const __m128 b = _mm_max_ps(a, _mm_movehl_ps(a, a));
-    return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
-}
-
-/* As qrn_quantise_q8. */
-static void round_blocks(const float *x, int64_t n_blocks, struct matmul_act_form f,
-                         struct matmul_act *out)
-{
-    const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-    const __m256 huge = _mm256_set1_ps(FLT_MAX);
-    for (int64_t b = 0; b < n_blocks; b++, x += 32, out++) {
-        __m256 max = _mm256_setzero_ps(), good = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
-        for (int i = 0; i < 4; i++) {
-            const __m256 a = _mm256_and_ps(_mm256_loadu_ps(x + 8 * i), no_sign);
-            good = _mm256_and_ps(good, _mm256_cmp_ps(a, huge, _CMP_LE_OQ));
-            max = _mm256_max_ps(max, a);
-        }
-        const bool finite = _mm256_movemask_ps(good) == 255;
-        const float d = finite ? qrn_q8_scale(max_lanes(max)) : NAN;
-        const __m256 inverse = _mm256_set1_ps(d > 0.0f ? 1.0f / d : 0.0f);
-        __m256i q[4];
-        for (int i = 0; i < 4; i++) {
-            q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), inverse));
-            if (!finite) q[i] = _mm256_setzero_si256();
-        }
-        /* Packing works on halves of vectors: put their quarters in order. */
-        const __m256i bytes =
-            _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-        const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-        const __m256i codes = _mm256_permutevar8x32_epi32(bytes, order);
-        _mm256_storeu_si256((__m256i *)(void *)out->q, codes);
-        const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
-        const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-        const __m256i eights = _mm256_hadd_epi32(fours, fours),
-                      sums = _mm256_hadd_epi32(eights, eights);
-        out->d = d;
-        act_sums(out, _mm256_extract_epi32(sums, 0), _mm256_extract_epi32(sums, 4), f);
-    }
+    for (int64_t b = 0; b < n_blocks; b++) q8_act_256(x + 32 * b, out + b);
 }
 
 static struct matmul_unit unit(const struct matmul_job *j)
 {
-    const struct matmul_form f = *qrn_matmul_form(j->w->dtype);
     return (struct matmul_unit){
         .tile_rows = 8,
         .chunk_groups = 8,
         .chunk_k = 1024,
         .acts = true,
-        .form = {bias_of(f), f.sub},
         .round = round_blocks,
         .product = products[j->w->dtype],
     };

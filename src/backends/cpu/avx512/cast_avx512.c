@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * cast with AVX-512: the same bits as in portable C. */
+#include "backends/cpu/avx512/q8_act_avx512.h"
 #include "backends/cpu/avx512/vec_avx512.h"
 #include "backends/cpu/cast_walk.h"
 
@@ -23,17 +24,26 @@ static void to_bf16(const float *src, uint16_t *dst, int64_t n)
         const __m512i sum = _mm512_add_epi32(_mm512_add_epi32(v, odd), _mm512_set1_epi32(0x7fff));
         const __mmask16 nan = _mm512_cmpgt_epu32_mask(
             _mm512_and_si512(v, _mm512_set1_epi32(0x7fffffff)), _mm512_set1_epi32(0x7f800000));
-        const __m512i rounded = _mm512_mask_or_epi32(_mm512_srli_epi32(sum, 16), nan, high,
-                                                     _mm512_set1_epi32(0x40));
+        const __m512i rounded =
+            _mm512_mask_or_epi32(_mm512_srli_epi32(sum, 16), nan, high, _mm512_set1_epi32(0x40));
         _mm256_mask_storeu_epi16(dst + i, m, _mm512_cvtepi32_epi16(rounded));
     }
 }
 
+static void to_q8(const float *src, struct qrn_q8_act *dst, int64_t n_blocks)
+{
+    for (int64_t b = 0; b < n_blocks; b++)
+        q8_act_512(_mm512_loadu_ps(src + 32 * b), _mm512_loadu_ps(src + 32 * b + 16), dst + b);
+}
+
 static void run(void *lane, const void *args)
 {
-    cast_walk(lane, args, (struct cast_steps){to_f16, to_bf16});
+    cast_walk(lane, args, (struct cast_steps){to_f16, to_bf16, to_q8});
 }
 
 const struct qrn_kernel qrn_cpu_cast_avx512 = {
-    .op = QRN_OP_cast, .name = "cpu.cast.avx512", .needs = QRN_CPU_AVX512, .run = run,
+    .op = QRN_OP_cast,
+    .name = "cpu.cast.avx512",
+    .needs = QRN_CPU_AVX512,
+    .run = run,
 };

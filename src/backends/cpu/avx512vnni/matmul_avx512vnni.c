@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * matmul and matmul_id of rounded activations with vpdpbusd: 16 rows in lanes, for each 32 k an
- * exact integer sum, then acc = fma(sum, d_w * d_x, acc), and for types with a minimum
- * acc = fma(sum of x, m * d_x, acc). */
+ * exact integer sum, then the sums in matmul_drive.h. */
 #include <string.h>
 
+#include "backends/cpu/avx512/q8_act_avx512.h"
 #include "backends/cpu/matmul_codes_avx512.h"
 #include "backends/cpu/matmul_drive.h"
 
@@ -23,37 +23,33 @@ INLINE __m512i dot4(__m512i acc, const __m512i *v, const int8_t *q)
     return acc;
 }
 
+/* d and m of a block, or of its halves. */
 struct block_scales {
-    __m512 d, m; /* of the head, times those of the block where it has one */
-    struct scales_512 sub;
+    __m512 d[2], m[2];
 };
 
 /* One row of x against 16 weight rows, 32 k. */
 INLINE __m512 add_block(const struct matmul_form f, __m512 acc, const __m512i v[8],
-                        const struct block_scales *w, const struct matmul_act *a)
+                        const struct block_scales *w, const struct qrn_q8_act *a)
 {
     const __m512 dx = _mm512_set1_ps(a->d);
     if (f.sub == SUB_HALVES || f.sub == SUB_HALVES_MIN) {
-        const bool bias = f.sub == SUB_HALVES;
-        const __m512i zero = _mm512_setzero_si512();
-        const __m512i lo = dot4(bias ? _mm512_set1_epi32(a->half[0].i) : zero, v, a->q);
-        const __m512i hi = dot4(bias ? _mm512_set1_epi32(a->half[1].i) : zero, v + 4, a->q + 16);
-        /* Below 2^24: exact. */
-        const __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(hi), w->sub.s[1],
-                                           _mm512_mul_ps(_mm512_cvtepi32_ps(lo), w->sub.s[0]));
-        acc = _mm512_fmadd_ps(sum, _mm512_mul_ps(w->d, dx), acc);
+        const __m512i lo = dot4(_mm512_set1_epi32(-bias_of(f) * a->sum[0]), v, a->q);
+        const __m512i hi = dot4(_mm512_set1_epi32(-bias_of(f) * a->sum[1]), v + 4, a->q + 16);
+        const __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(hi), w->d[1],
+                                           _mm512_mul_ps(_mm512_cvtepi32_ps(lo), w->d[0]));
+        acc = _mm512_fmadd_ps(sum, dx, acc);
     } else {
-        const __m512i lo = dot4(_mm512_set1_epi32(a->half[0].i), v, a->q);
-        const __m512i all = dot4(lo, v + 4, a->q + 16);
-        acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), _mm512_mul_ps(w->d, dx), acc);
+        const __m512i bias = _mm512_set1_epi32(-bias_of(f) * (a->sum[0] + a->sum[1]));
+        const __m512i all = dot4(dot4(bias, v, a->q), v + 4, a->q + 16);
+        acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), _mm512_mul_ps(w->d[0], dx), acc);
     }
     if (!matmul_has_min(&f)) return acc;
-    const __m512 m = _mm512_mul_ps(w->m, dx);
-    if (f.sub == SUB_NONE) return _mm512_fmadd_ps(_mm512_set1_ps(a->sum), m, acc);
-    if (f.sub == SUB_SCALE_MIN) return _mm512_fnmadd_ps(_mm512_set1_ps(a->sum), m, acc);
-    const __m512 sum = _mm512_fmadd_ps(_mm512_set1_ps(a->half[1].f), w->sub.t[1],
-                                       _mm512_mul_ps(_mm512_set1_ps(a->half[0].f), w->sub.t[0]));
-    return _mm512_fnmadd_ps(sum, m, acc);
+    if (f.sub == SUB_NONE) return _mm512_fmadd_ps(_mm512_set1_ps(a->d_sum), w->m[0], acc);
+    if (f.sub == SUB_SCALE_MIN) return _mm512_fnmadd_ps(_mm512_set1_ps(a->d_sum), w->m[0], acc);
+    for (int h = 0; h < 2; h++)
+        acc = _mm512_fnmadd_ps(_mm512_set1_ps(a->d * (float)a->sum[h]), w->m[h], acc);
+    return acc;
 }
 
 /* One group against n_rows rows, r0 and on, of the tile. */
@@ -64,7 +60,7 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
     const __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u);
     const __m512i table = levels_512(f, bias_of(f));
     const bool cold = t->cold && r0 == 0;
-    const struct matmul_act *x[MAX_TILE_ROWS];
+    const struct qrn_q8_act *x[MAX_TILE_ROWS];
     __m512 acc[MAX_TILE_ROWS];
     for (int r = 0; r < n_rows; r++) {
         x[r] = t->x[r0 + r];
@@ -72,18 +68,20 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
                           : _mm512_maskz_loadu_ps(mask, t->out[r0 + r] + i_group * IMAGE_ROWS);
     }
     for (int64_t b = 0; b < t->k / 32; b += blocks) {
-        struct block_scales head = {.d = load_head_512(f, w, 0)};
-        if (matmul_has_min(&f)) head.m = load_head_512(f, w, 1);
+        const __m512 head_d = load_head_512(f, w, 0);
+        const __m512 head_m = matmul_has_min(&f) ? load_head_512(f, w, 1) : head_d;
         w += image_head_bytes(&f);
         for (int64_t i = 0; i < blocks; i++, w += image_block_bytes(&f)) {
             __m512i v[8];
-            struct block_scales s = head;
+            struct block_scales s = {{head_d, head_d}, {head_m, head_m}};
+            const struct scales_512 sub = load_scales_512(f, w);
             if (cold)
                 for (size_t at = 0; at < image_block_bytes(&f); at += 64)
                     _mm_prefetch(w + AHEAD_BYTES + at, _MM_HINT_T0);
-            s.sub = load_scales_512(f, w);
-            if (f.sub == SUB_SCALE || f.sub == SUB_SCALE_MIN) s.d = _mm512_mul_ps(s.d, s.sub.s[0]);
-            if (f.sub == SUB_SCALE_MIN) s.m = _mm512_mul_ps(s.m, s.sub.t[0]);
+            for (int h = 0; h < 2 && f.sub != SUB_NONE; h++) {
+                s.d[h] = _mm512_mul_ps(s.d[h], sub.s[h]);
+                s.m[h] = _mm512_mul_ps(s.m[h], sub.t[h]);
+            }
             load_codes_512(f, w + image_block_bytes(&f) - 64 * (size_t)f.bits, v);
             if (f.levels != LEVELS_LINEAR)
                 for (int q = 0; q < 8; q++) v[q] = _mm512_shuffle_epi8(table, v[q]);
@@ -125,37 +123,19 @@ static void (*const products[QRN_DTYPE_COUNT])(const struct matmul_tile *) = {
 #undef X
 };
 
-/* As qrn_quantise_q8. */
-static void round_blocks(const float *x, int64_t n_blocks, struct matmul_act_form f,
-                         struct matmul_act *out)
+static void round_blocks(const float *x, int64_t n_blocks, struct qrn_q8_act *out)
 {
-    const __m512 huge = _mm512_set1_ps(FLT_MAX);
-    for (int64_t b = 0; b < n_blocks; b++, x += 32, out++) {
-        const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
-        const __m512 a0 = _mm512_abs_ps(x0), a1 = _mm512_abs_ps(x1);
-        const bool finite = (_mm512_cmp_ps_mask(a0, huge, _CMP_LE_OQ) &
-                             _mm512_cmp_ps_mask(a1, huge, _CMP_LE_OQ)) == 0xffff;
-        const float d = finite ? qrn_q8_scale(_mm512_reduce_max_ps(_mm512_max_ps(a0, a1))) : NAN;
-        const __m512 inverse = _mm512_set1_ps(d > 0.0f ? 1.0f / d : 0.0f);
-        const __mmask16 keep = finite ? 0xffff : 0;
-        const __m512i q0 = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(x0, inverse));
-        const __m512i q1 = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(x1, inverse));
-        _mm_storeu_si128((__m128i *)(void *)out->q, _mm512_cvtepi32_epi8(q0));
-        _mm_storeu_si128((__m128i *)(void *)(out->q + 16), _mm512_cvtepi32_epi8(q1));
-        out->d = d;
-        act_sums(out, _mm512_reduce_add_epi32(q0), _mm512_reduce_add_epi32(q1), f);
-    }
+    for (int64_t b = 0; b < n_blocks; b++, x += 32)
+        q8_act_512(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16), out + b);
 }
 
 static struct matmul_unit unit(const struct matmul_job *j)
 {
-    const struct matmul_form f = *qrn_matmul_form(j->w->dtype);
     return (struct matmul_unit){
         .tile_rows = 8,
         .chunk_groups = 8,
         .chunk_k = 1024,
         .acts = true,
-        .form = {bias_of(f), f.sub},
         .round = round_blocks,
         .product = products[j->w->dtype],
     };

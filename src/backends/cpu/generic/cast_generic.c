@@ -4,6 +4,7 @@
 
 #include "backends/cpu/cast_walk.h"
 #include "base/half.h"
+#include "formats/q8_act.h"
 
 static void to_f16(const float *src, uint16_t *dst, int64_t n)
 {
@@ -15,13 +16,20 @@ static void to_bf16(const float *src, uint16_t *dst, int64_t n)
     for (int64_t i = 0; i < n; i++) dst[i] = qrn_float_to_bf16(src[i]);
 }
 
+static void to_q8(const float *src, struct qrn_q8_act *dst, int64_t n_blocks)
+{
+    for (int64_t b = 0; b < n_blocks; b++) qrn_q8_act_block(src + 32 * b, dst + b);
+}
+
 static void cast_run(void *lane, const void *args)
 {
-    cast_walk(lane, args, (struct cast_steps){to_f16, to_bf16});
+    cast_walk(lane, args, (struct cast_steps){to_f16, to_bf16, to_q8});
 }
 
 const struct qrn_kernel qrn_cpu_cast_generic = {
-    .op = QRN_OP_cast, .name = "cpu.cast.generic", .run = cast_run,
+    .op = QRN_OP_cast,
+    .name = "cpu.cast.generic",
+    .run = cast_run,
 };
 
 static void copy_run(void *lane, const void *args)
@@ -40,5 +48,7 @@ static void copy_run(void *lane, const void *args)
 }
 
 const struct qrn_kernel qrn_cpu_copy_generic = {
-    .op = QRN_OP_copy, .name = "cpu.copy.generic", .run = copy_run,
+    .op = QRN_OP_copy,
+    .name = "cpu.copy.generic",
+    .run = copy_run,
 };

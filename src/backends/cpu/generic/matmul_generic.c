@@ -4,14 +4,7 @@
 #include "backends/cpu/matmul_forms.h"
 #include "backends/cpu/matmul_job.h"
 
-/* 32 rounded activations. */
-struct act {
-    float d;
-    int32_t sum[2]; /* of the halves */
-    int8_t q[32];
-};
-
-/* 32 weights: acc += d * dx * isum + m * dx * xsum */
+/* 32 weights: acc += d * dx * isum + m * (dx * xsum) */
 struct weights {
     float d, m;
     int32_t s[2], t[2];
@@ -20,7 +13,8 @@ struct weights {
 
 static size_t acts_bytes(const struct matmul_job *j)
 {
-    const size_t n = j->q8 ? (size_t)(j->n_x * (j->k / 32)) * sizeof(struct act) : 0;
+    const bool round = j->q8 && !j->acts;
+    const size_t n = round ? (size_t)(j->n_x * (j->k / 32)) * sizeof(struct qrn_q8_act) : 0;
     return (n + 63) / 64 * 64;
 }
 
@@ -34,15 +28,6 @@ static size_t row_bytes(const struct matmul_job *j)
 static size_t scratch(const struct matmul_job *j, int n_threads)
 {
     return matmul_slots_bytes(j) + acts_bytes(j) + row_bytes(j) * (size_t)n_threads;
-}
-
-static void quantise(const float *x, int64_t k, struct act *out)
-{
-    for (int64_t b = 0; b < k / 32; b++, out++, x += 32) {
-        out->d = qrn_quantise_q8(x, 32, out->q);
-        out->sum[0] = out->sum[1] = 0;
-        for (int i = 0; i < 32; i++) out->sum[i / 16] += out->q[i];
-    }
 }
 
 static void take(const struct matmul_form *f, const struct qrn_weight_row *row, int64_t i,
@@ -67,7 +52,7 @@ static void take(const struct matmul_form *f, const struct qrn_weight_row *row, 
     for (int n = 0; n < 32; n++) out->level[n] = (int16_t)matmul_level(f, b.codes[n]);
 }
 
-static float dot_q8(const struct weights *w, const struct act *x, int64_t n_blocks, bool min)
+static float dot_q8(const struct weights *w, const struct qrn_q8_act *x, int64_t n_blocks, bool min)
 {
     float acc = 0.0f;
     for (int64_t b = 0; b < n_blocks; b++, w++, x++) {
@@ -77,7 +62,7 @@ static float dot_q8(const struct weights *w, const struct act *x, int64_t n_bloc
             dot[1] += w->level[16 + i] * x->q[16 + i];
         }
         acc += (float)(w->s[0] * dot[0] + w->s[1] * dot[1]) * (w->d * x->d);
-        if (min) acc += (float)(w->t[0] * x->sum[0] + w->t[1] * x->sum[1]) * (w->m * x->d);
+        if (min) acc += w->m * (x->d * (float)(w->t[0] * x->sum[0] + w->t[1] * x->sum[1]));
     }
     return acc;
 }
@@ -94,18 +79,18 @@ static void run(const struct qrn_cpu_lane *lane, struct matmul_job *j)
     char *at = lane->scratch;
     j->first = (int32_t *)(void *)at;
     j->slots = j->ids ? j->first + j->n_matrices + 1 : NULL;
-    struct act *acts = (struct act *)(void *)(at += matmul_slots_bytes(j));
+    struct qrn_q8_act *acts = (struct qrn_q8_act *)(void *)(at += matmul_slots_bytes(j));
     void *decoded = at + acts_bytes(j) + row_bytes(j) * (size_t)lane->i;
     const struct matmul_form *form = qrn_matmul_form(j->w->dtype);
     const int64_t n_blocks = j->k / 32;
     int64_t begin, end;
     if (j->ids && lane->i == 0) matmul_sort_slots(j);
-    if (j->q8) {
-        qrn_cpu_share(lane, j->n_x, 1, &begin, &end);
-        for (int64_t r = begin; r < end; r++)
-            quantise(qrn_row_f32(j->x, r), j->k, acts + r * n_blocks);
+    if (j->q8 && !j->acts) {
+        qrn_cpu_share(lane, j->n_x * n_blocks, 1, &begin, &end);
+        for (int64_t b = begin; b < end; b++)
+            qrn_q8_act_block(qrn_row_f32(j->x, b / n_blocks) + b % n_blocks * 32, acts + b);
     }
-    if (j->ids || j->q8) qrn_cpu_lane_wait(lane);
+    if (j->ids || (j->q8 && !j->acts)) qrn_cpu_lane_wait(lane);
     qrn_cpu_share(lane, j->n, 1, &begin, &end);
     for (int64_t i = 0; i < j->n_matrices; i++) {
         const int64_t n_rows = matmul_n_rows(j, i);
@@ -118,8 +103,8 @@ static void run(const struct qrn_cpu_lane *lane, struct matmul_job *j)
                 qrn_weight_decode(&w, 0, j->k, decoded);
             for (int64_t r = 0; r < n_rows; r++) {
                 const struct matmul_row row = matmul_row_at(j, i, r);
-                row.out[n] = j->q8 ? dot_q8(decoded, acts + row.i_x * n_blocks, n_blocks,
-                                            matmul_has_min(form))
+                const struct qrn_q8_act *x = j->acts ? row.x : acts + row.i_x * n_blocks;
+                row.out[n] = j->q8 ? dot_q8(decoded, x, n_blocks, matmul_has_min(form))
                                    : dot_f32(decoded, row.x, j->k);
             }
         }
