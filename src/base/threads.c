@@ -3,13 +3,15 @@
 #include "base/threads.h"
 
 #include <sched.h>
-#include <stdbool.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "base/memory.h"
 
-enum { N_SPINS = 4000 }; /* some microseconds: longer than most ops of a decode step wait */
+/* How long a thread waits before it offers its core to others, and before it sleeps.  Waking one
+ * that sleeps takes some tens of microseconds: as long as it is worth while to spin. */
+enum { TURNS_PER_LOOK = 16, YIELD_AFTER_NS = 20000, SLEEP_AFTER_NS = 100000 };
 
 static inline void pause_cpu(void)
 {
@@ -18,6 +20,23 @@ static inline void pause_cpu(void)
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+bool qrn_patience_ends(struct qrn_patience *p)
+{
+    pause_cpu();
+    if (++p->n_turns % TURNS_PER_LOOK) return false;
+    if (p->since == 0) p->since = now_ns();
+    p->spent = now_ns() - p->since;
+    if (p->spent > YIELD_AFTER_NS) (void)sched_yield();
+    return p->spent > SLEEP_AFTER_NS;
 }
 
 int qrn_n_cores(void)
@@ -67,10 +86,10 @@ void qrn_barrier_wait(struct qrn_barrier *b, int n)
         }
         return;
     }
-    for (int i = 0; i < N_SPINS; i++) {
+    struct qrn_patience patience = {0};
+    do {
         if (atomic_load_explicit(&b->phase, memory_order_acquire) != phase) return;
-        pause_cpu();
-    }
+    } while (!qrn_patience_ends(&patience));
     pthread_mutex_lock(&b->lock);
     atomic_fetch_add(&b->sleepers, 1);
     while (atomic_load(&b->phase) == phase) pthread_cond_wait(&b->wake, &b->lock);
@@ -84,57 +103,120 @@ struct worker {
     int index;
 };
 
+/* Who is inside a run, in one word, so that coming and closing cannot cross: how many workers, whether
+ * more may come, and which run it is. */
+#define DOOR_ONE   UINT64_C(1)
+#define DOOR_OPEN  (UINT64_C(1) << 15)
+#define DOOR_COUNT (DOOR_OPEN - 1)
+#define DOOR_RUN   (UINT64_C(1) << 16)
+
 struct pool {
-    pthread_mutex_t lock;
-    pthread_cond_t start, done;
-    void (*fn)(void *arg, int i);
+    _Atomic uint64_t door;
+    void (*fn)(void *arg, int i); /* these three change while nobody is inside */
     void *arg;
-    int n_wanted, n_running;
-    unsigned long generation;
-    bool stop;
+    int n_wanted;
+    _Atomic bool stop;
+    _Atomic int n_sleepers;     /* workers */
+    _Atomic bool caller_sleeps; /* until the last worker has left */
+    pthread_mutex_t lock;       /* of sleeping */
+    pthread_cond_t start, done;
     int n_workers; /* threads of our own that exist */
     struct worker workers[];
 };
+
+static bool is_new_run(struct pool *pool, uint64_t seen)
+{
+    return atomic_load(&pool->door) / DOOR_RUN != seen || atomic_load(&pool->stop);
+}
+
+static void wait_for_run(struct pool *pool, uint64_t seen)
+{
+    struct qrn_patience patience = {0};
+    do {
+        if (is_new_run(pool, seen)) return;
+    } while (!qrn_patience_ends(&patience));
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add(&pool->n_sleepers, 1);
+    while (!is_new_run(pool, seen)) pthread_cond_wait(&pool->start, &pool->lock);
+    atomic_fetch_sub(&pool->n_sleepers, 1);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* False: the run is over. */
+static bool enter(struct pool *pool, uint64_t *seen)
+{
+    uint64_t door = atomic_load(&pool->door);
+    do {
+        *seen = door / DOOR_RUN;
+        if (!(door & DOOR_OPEN)) return false;
+    } while (!atomic_compare_exchange_weak(&pool->door, &door, door + DOOR_ONE));
+    return true;
+}
+
+static void leave(struct pool *pool)
+{
+    const uint64_t door = atomic_fetch_sub(&pool->door, DOOR_ONE) - DOOR_ONE;
+    if ((door & (DOOR_OPEN | DOOR_COUNT)) || !atomic_load(&pool->caller_sleeps)) return;
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_signal(&pool->done);
+    pthread_mutex_unlock(&pool->lock);
+}
 
 static void *worker_main(void *p)
 {
     struct worker *w = p;
     struct pool *pool = w->pool;
-    unsigned long seen = 0;
-    pthread_mutex_lock(&pool->lock);
-    for (;;) {
-        while (!pool->stop && pool->generation == seen) pthread_cond_wait(&pool->start, &pool->lock);
-        if (pool->stop) break;
-        seen = pool->generation;
-        if (w->index >= pool->n_wanted) continue;
-        pthread_mutex_unlock(&pool->lock);
-        pool->fn(pool->arg, w->index);
-        pthread_mutex_lock(&pool->lock);
-        if (--pool->n_running == 0) pthread_cond_signal(&pool->done);
+    for (uint64_t seen = 0;;) {
+        wait_for_run(pool, seen);
+        if (atomic_load(&pool->stop)) return NULL;
+        if (!enter(pool, &seen)) continue;
+        if (w->index < pool->n_wanted) pool->fn(pool->arg, w->index);
+        leave(pool);
     }
+}
+
+static void open_door(struct pool *pool)
+{
+    const uint64_t door = atomic_load(&pool->door);
+    atomic_store(&pool->door, (door / DOOR_RUN + 1) * DOOR_RUN | DOOR_OPEN);
+    if (atomic_load(&pool->n_sleepers) == 0) return;
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_broadcast(&pool->start);
     pthread_mutex_unlock(&pool->lock);
-    return NULL;
+}
+
+static bool is_empty(struct pool *pool)
+{
+    return (atomic_load(&pool->door) & DOOR_COUNT) == 0;
+}
+
+static void close_door(struct pool *pool)
+{
+    struct qrn_patience patience = {0};
+    atomic_fetch_and(&pool->door, ~DOOR_OPEN);
+    do {
+        if (is_empty(pool)) return;
+    } while (!qrn_patience_ends(&patience));
+    pthread_mutex_lock(&pool->lock);
+    atomic_store(&pool->caller_sleeps, true);
+    while (!is_empty(pool)) pthread_cond_wait(&pool->done, &pool->lock);
+    atomic_store(&pool->caller_sleeps, false);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 static void pool_run(void *user, int n, void (*fn)(void *arg, int i), void *arg)
 {
     struct pool *pool = user;
-    if (n > 1) {
-        pthread_mutex_lock(&pool->lock);
-        pool->fn = fn;
-        pool->arg = arg;
-        pool->n_wanted = n;
-        pool->n_running = n - 1;
-        pool->generation++;
-        pthread_cond_broadcast(&pool->start);
-        pthread_mutex_unlock(&pool->lock);
+    if (n <= 1) {
+        fn(arg, 0);
+        return;
     }
+    pool->fn = fn;
+    pool->arg = arg;
+    pool->n_wanted = n;
+    open_door(pool);
     fn(arg, 0);
-    if (n > 1) {
-        pthread_mutex_lock(&pool->lock);
-        while (pool->n_running > 0) pthread_cond_wait(&pool->done, &pool->lock);
-        pthread_mutex_unlock(&pool->lock);
-    }
+    close_door(pool);
 }
 
 static size_t pool_bytes(int n)
@@ -174,7 +256,7 @@ void qrn_threads_destroy(struct qrn_thread_pool *threads, const struct qrn_alloc
 {
     struct pool *pool = threads->user;
     pthread_mutex_lock(&pool->lock);
-    pool->stop = true;
+    atomic_store(&pool->stop, true);
     pthread_cond_broadcast(&pool->start);
     pthread_mutex_unlock(&pool->lock);
     for (int i = 0; i < pool->n_workers; i++) pthread_join(pool->workers[i].thread, NULL);

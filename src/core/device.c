@@ -105,7 +105,9 @@ const char *qrn_device_bits(const struct qrn_device *dev)
 enum qrn_status qrn_kernel_run(struct qrn_device *dev, const struct qrn_kernel *kernel,
                                const void *args, struct qrn_error *err)
 {
-    const struct qrn_step step = {.op = qrn_op(kernel->op), .kernel = kernel, .args = args};
+    const struct qrn_op *op = qrn_op(kernel->op);
+    const struct qrn_step step = {.op = op, .kernel = kernel, .args = args, .lane = QRN_ALL_LANES};
+    if (op->check_data) QRN_TRY(op->check_data(args, err));
     const size_t scratch = kernel->scratch_bytes ? kernel->scratch_bytes(args, dev->n_threads) : 0;
     pthread_mutex_lock(&dev->lock);
     const enum qrn_status status = dev->backend->execute(dev, &step, 1, scratch, err);

@@ -12,8 +12,13 @@ struct qrn_step {
     const struct qrn_op *op;
     const struct qrn_kernel *kernel;
     const void *args;
-    bool wait_before; /* something it touches is touched by a step since the last wait */
+    int lane;          /* the one that runs it, or QRN_ALL_LANES */
+    size_t back;       /* it begins when what stood this many steps before it, and all earlier, is
+                          done; 0: at once */
+    size_t scratch_at; /* bytes into scratch */
+    bool check_late;   /* numbers that op->check_data looks at may come from a step before it */
 };
+#define QRN_ALL_LANES (-1)
 
 struct qrn_backend {
     const char *name;
@@ -21,7 +26,8 @@ struct qrn_backend {
     enum qrn_status (*open)(struct qrn_device *dev, const struct qrn_device_options *options,
                             struct qrn_error *err);
     void (*close)(struct qrn_device *dev);
-    /* Runs the steps in order; scratch_bytes is the largest that a step asks for. */
+    /* Runs the steps, those on one lane in order; scratch_bytes is for all of them together.  Where
+     * check_late is not set the numbers inside tensors have been checked. */
     enum qrn_status (*execute)(struct qrn_device *dev, const struct qrn_step *steps, size_t n_steps,
                                size_t scratch_bytes, struct qrn_error *err);
     void *(*alloc)(struct qrn_device *dev, size_t n_bytes); /* zeroed; NULL when there is none */

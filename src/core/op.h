@@ -43,14 +43,16 @@ struct qrn_op {
     /* Shapes, types and numbers; operands are already known to be sound by themselves (present,
      * strides, extents, overlaps).  Messages begin with the op's name. */
     enum qrn_status (*check)(const void *args, struct qrn_error *err);
-    /* Numbers inside tensors (ids, positions, bounds), before each run, in memory that the host can
-     * read.  NULL: none. */
+    /* Numbers inside tensors of integers and addresses (ids, positions, bounds), before each run, in
+     * memory that the host can read.  It may be asked on several threads at once.  NULL: none. */
     enum qrn_status (*check_data)(const void *args, struct qrn_error *err);
+    bool checks_floats; /* check_data looks at floats too */
     /* The op in float64, straight from its formula.  Inputs of any type that check accepts; outputs
      * may be F64 tensors in place of what check accepts.  Operands do not overlap. */
     void (*reference)(const void *args);
     /* What the op must do at least, for benches; NULL if that says nothing. */
     void (*cost)(const void *args, double *n_flops, double *n_bytes);
+    bool cost_changes; /* it looks at numbers inside tensors */
 };
 
 const struct qrn_op *qrn_op(enum qrn_op_id id);

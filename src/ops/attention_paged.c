@@ -147,4 +147,5 @@ const struct qrn_op qrn_op_attention_paged = {
     .check_data = check_data,
     .reference = reference,
     .cost = cost,
+    .cost_changes = true,
 };

@@ -164,6 +164,7 @@ const struct qrn_op qrn_op_sample = {
     .n_operands = sizeof operands / sizeof *operands,
     .check = check,
     .check_data = check_data,
+    .checks_floats = true,
     .reference = reference,
     .cost = cost,
 };

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * The CPU as a device: features, lanes, one wake-up for a whole recording. */
-#include "backends/cpu/cpu.h"
+#include "backends/cpu/lanes.h"
 
 #include <stdio.h>
 #include <string.h>
-#include "base/float_mode.h"
 #include "base/memory.h"
-#include "core/device_impl.h"
 
 #if defined(QRN_ISA_x86_64)
 #define QRN_KERNELS_X86(op, variant) QRN_KERNEL(op, variant)
@@ -33,7 +31,7 @@ static const struct qrn_kernel *const kernels[] = {
 struct cpu {
     struct qrn_thread_pool threads;
     bool owns_threads;
-    struct qrn_barrier barrier;
+    struct qrn_cpu_lanes *lanes;
     void *scratch;
     size_t scratch_bytes;
 };
@@ -60,11 +58,7 @@ static enum qrn_status cpu_open(struct qrn_device *dev, const struct qrn_device_
     name_bits(dev);
     struct cpu *cpu = qrn_alloc_zeroed(a, sizeof *cpu);
     if (!cpu) return qrn_fail_memory(err, sizeof *cpu, "a device");
-    enum qrn_status status = qrn_barrier_init(&cpu->barrier, err);
-    if (status != QRN_OK) {
-        qrn_free(a, cpu, sizeof *cpu);
-        return status;
-    }
+    enum qrn_status status = QRN_OK;
     if (o->threads) {
         cpu->threads = *o->threads;
         const bool fewer = o->n_threads && o->n_threads < cpu->threads.n_threads;
@@ -74,8 +68,11 @@ static enum qrn_status cpu_open(struct qrn_device *dev, const struct qrn_device_
         status = qrn_threads_create(dev->n_threads, a, &cpu->threads, err);
         cpu->owns_threads = true;
     }
+    if (status == QRN_OK) {
+        status = qrn_cpu_lanes_create(dev->n_threads, a, &cpu->lanes, err);
+        if (status != QRN_OK && cpu->owns_threads) qrn_threads_destroy(&cpu->threads, a);
+    }
     if (status != QRN_OK) {
-        qrn_barrier_destroy(&cpu->barrier);
         qrn_free(a, cpu, sizeof *cpu);
         return status;
     }
@@ -88,43 +85,17 @@ static void cpu_close(struct qrn_device *dev)
     struct cpu *cpu = dev->impl;
     const struct qrn_allocator *a = &dev->host.allocator;
     if (cpu->owns_threads) qrn_threads_destroy(&cpu->threads, a);
-    qrn_barrier_destroy(&cpu->barrier);
+    qrn_cpu_lanes_destroy(cpu->lanes, a);
     qrn_free(a, cpu->scratch, cpu->scratch_bytes);
     qrn_free(a, cpu, sizeof *cpu);
 }
 
-struct work {
-    struct cpu *cpu;
-    const struct qrn_step *steps;
-    size_t n_steps;
-    int n_lanes;
-    enum qrn_status status; /* written by lane 0 before a wait, read by all after it */
-    struct qrn_error *err;
-};
-
-/* Numbers inside tensors are looked at just before the op that uses them: an earlier op of the same
- * recording may have written them. */
-static bool data_is_good(struct work *w, const struct qrn_step *step,
-                         const struct qrn_cpu_lane *lane)
+/* Steps that stand on single lanes alone want no more than the caller's thread. */
+static int lanes_for(const struct qrn_device *dev, const struct qrn_step *steps, size_t n_steps)
 {
-    if (!step->op->check_data) return true;
-    if (lane->i == 0) w->status = step->op->check_data(step->args, w->err);
-    qrn_cpu_lane_wait(lane);
-    return w->status == QRN_OK;
-}
-
-static void run_lane(void *arg, int i)
-{
-    struct work *w = arg;
-    struct qrn_cpu_lane lane = {
-        .i = i, .n = w->n_lanes, .scratch = w->cpu->scratch, .barrier = &w->cpu->barrier};
-    const uint64_t mode = qrn_float_mode_enter();
-    for (size_t s = 0; s < w->n_steps; s++) {
-        if (s && (w->steps[s].wait_before || w->steps[s].op->check_data)) qrn_cpu_lane_wait(&lane);
-        if (!data_is_good(w, &w->steps[s], &lane)) break;
-        w->steps[s].kernel->run(&lane, w->steps[s].args);
-    }
-    qrn_float_mode_leave(mode);
+    for (size_t i = 0; i < n_steps; i++)
+        if (steps[i].lane == QRN_ALL_LANES) return dev->n_threads;
+    return 1;
 }
 
 static enum qrn_status cpu_execute(struct qrn_device *dev, const struct qrn_step *steps,
@@ -139,14 +110,8 @@ static enum qrn_status cpu_execute(struct qrn_device *dev, const struct qrn_step
         cpu->scratch = scratch;
         cpu->scratch_bytes = scratch_bytes;
     }
-    struct work work = {.cpu = cpu,
-                        .steps = steps,
-                        .n_steps = n_steps,
-                        .n_lanes = dev->n_threads,
-                        .status = QRN_OK,
-                        .err = err};
-    cpu->threads.run(cpu->threads.user, dev->n_threads, run_lane, &work);
-    return work.status;
+    return qrn_cpu_lanes_run(cpu->lanes, &cpu->threads, lanes_for(dev, steps, n_steps), steps,
+                             n_steps, cpu->scratch, err);
 }
 
 static void *cpu_alloc(struct qrn_device *dev, size_t n_bytes)
