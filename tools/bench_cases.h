@@ -21,6 +21,7 @@ struct bench_memory {
     struct qrn_device *dev;
     const char *only; /* cases whose name lacks this are not made; NULL: all are */
     void *blocks;
+    size_t n_bytes; /* of all blocks */
     enum qrn_status status;
     struct qrn_error err;
 };

@@ -111,10 +111,12 @@ static void embedding(struct bench_memory *m, const int64_t *n, struct bench_cas
 }
 
 /* clang-format off */
-/* A mat-vec of 4096 x 14336 and a mat-mat, each as rows and packed. */
+/* Products of 4096 x 14336 with one row, a few and many, and a smaller one; as rows and packed. */
 #define PRODUCTS(type, act)                                                                        \
     {QRN_OP_matmul, matmul, {type, 4096, 14336, 1, act, QRN_LAYOUT_ROWS}},                         \
     {QRN_OP_matmul, matmul, {type, 4096, 14336, 1, act, QRN_LAYOUT_PACKED}},                       \
+    {QRN_OP_matmul, matmul, {type, 4096, 14336, 8, act, QRN_LAYOUT_PACKED}},                       \
+    {QRN_OP_matmul, matmul, {type, 4096, 14336, 512, act, QRN_LAYOUT_PACKED}},                     \
     {QRN_OP_matmul, matmul, {type, 1024, 4096, 128, act, QRN_LAYOUT_ROWS}},                        \
     {QRN_OP_matmul, matmul, {type, 1024, 4096, 128, act, QRN_LAYOUT_PACKED}}
 #define BLOCKS(type) PRODUCTS(type, QRN_ACT_F32), PRODUCTS(type, QRN_ACT_Q8)

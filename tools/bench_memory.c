@@ -34,6 +34,7 @@ void *bench_bytes(struct bench_memory *m, size_t n_bytes)
     }
     *b = (struct block){.next = m->blocks, .n_bytes = n_all};
     m->blocks = b;
+    m->n_bytes += n_all;
     return b + 1;
 }
 

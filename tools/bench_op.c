@@ -14,8 +14,10 @@
 #include "peaks.h"
 #include "report.h"
 
-#define MOST_RUNS 1000
-#define ENOUGH_NS 200000000
+#define MOST_RUNS        1000
+#define ENOUGH_NS        200000000
+#define MOST_COPIES      4096
+#define LEAST_PEAK_BYTES ((size_t)256 << 20)
 
 struct result {
     const char *kernel;
@@ -38,13 +40,22 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* One call, on copies of its data that are used in turn. */
+struct copies {
+    struct bench_memory *memory;
+    struct bench_case *cases;
+    size_t n;
+};
+
 /* The median time of a call.  A first one warms up, unless it is so long that it is enough. */
 static enum qrn_status time_kernel(struct qrn_device *dev, const struct qrn_kernel *kernel,
-                                   const void *args, double *ns, struct qrn_error *err)
+                                   const struct copies *c, double *ns, struct qrn_error *err)
 {
     int64_t samples[MOST_RUNS], total = 0;
     int n = 0;
+    size_t turn = 0;
     for (bool warm = false; n < MOST_RUNS && total < ENOUGH_NS && !interrupted(); warm = true) {
+        const void *args = &c->cases[turn++ % c->n].args;
         const int64_t begin = now_ns();
         QRN_TRY(qrn_kernel_run(dev, kernel, args, err));
         const int64_t sample = now_ns() - begin;
@@ -63,16 +74,22 @@ static double share(double value, double peak)
     return peak > 0.0 ? 100.0 * value / peak : 0.0;
 }
 
+static size_t rotated_bytes(const struct op_bench *b)
+{
+    return (size_t)b->options->rotate << 20;
+}
+
 /* Before the first result: the peaks, and the head of the table. */
 static void begin(struct op_bench *b)
 {
-    b->peaks = measure_peaks(qrn_device_n_threads(b->dev));
+    const size_t n = rotated_bytes(b) > LEAST_PEAK_BYTES ? rotated_bytes(b) : LEAST_PEAK_BYTES;
+    b->peaks = measure_peaks(qrn_device_n_threads(b->dev), n);
     if (b->results) return;
-    printf(
-        "%s, %d threads, device %s; peaks: read %.1f GB/s, float32 multiply-add %.0f GFLOP/s\n\n",
-        b->options->op, qrn_device_n_threads(b->dev), qrn_device_bits(b->dev),
-        b->peaks.read_bytes * 1e-9, b->peaks.float32_ops * 1e-9);
-    printf("| %-38s | %-36s | pick | %12s | %8s | %5s | %8s | %5s |\n", "case", "kernel", "us",
+    printf("%s, %d threads, device %s; peaks: read %.1f GB/s, copy %.1f GB/s, float32 %.0f GFLOP/s",
+           b->options->op, qrn_device_n_threads(b->dev), qrn_device_bits(b->dev),
+           b->peaks.read_bytes * 1e-9, b->peaks.copy_bytes * 1e-9, b->peaks.float32_ops * 1e-9);
+    if (b->peaks.int8_ops > 0.0) printf(", int8 %.0f GOP/s", b->peaks.int8_ops * 1e-9);
+    printf("\n\n| %-38s | %-36s | pick | %12s | %8s | %5s | %8s | %5s |\n", "case", "kernel", "us",
            "GB/s", "%", "GFLOP/s", "%");
     puts("| -------------------------------------- | ------------------------------------ | ---- | "
          "-----------: | -------: | ----: | -------: | ----: |");
@@ -107,43 +124,59 @@ static void keep_row(const struct op_bench *b, const char *name, const struct re
     json_array_append_new(b->results, row);
 }
 
-static int run_case(struct op_bench *b, enum qrn_op_id op, const struct bench_case *c)
+static int run_case(struct op_bench *b, enum qrn_op_id op, const struct copies *copies)
 {
     struct qrn_error err;
-    const void *args = &c->args;
+    const char *name = copies->cases->name;
+    const void *args = &copies->cases->args;
     const struct qrn_kernel *picked, *k;
     if (qrn_op_check(qrn_op(op), args, &err) != QRN_OK ||
         (qrn_op(op)->check_data && qrn_op(op)->check_data(args, &err) != QRN_OK) ||
         qrn_kernel_choose(b->dev, op, args, &picked, &err) != QRN_OK)
-        return fail("case %s: %s", c->name, err.text);
+        return fail("case %s: %s", name, err.text);
     if (b->n_results == 0) begin(b);
     for (size_t i = 0; (k = qrn_kernel_at(b->dev, op, i)) != NULL; i++) {
         if (k->supports && !k->supports(args)) continue;
         struct result r = {.kernel = k->name, .picked = k == picked};
         if (qrn_op(op)->cost) qrn_op(op)->cost(args, &r.n_flops, &r.n_bytes);
-        if (time_kernel(b->dev, k, args, &r.ns, &err) != QRN_OK)
-            return interrupted() ? EXIT_INTERRUPTED : fail("case %s: %s", c->name, err.text);
+        if (time_kernel(b->dev, k, copies, &r.ns, &err) != QRN_OK)
+            return interrupted() ? EXIT_INTERRUPTED : fail("case %s: %s", name, err.text);
         b->n_results++;
         if (b->results) {
-            keep_row(b, c->name, &r);
+            keep_row(b, name, &r);
         } else {
-            print_row(b, c->name, &r);
+            print_row(b, name, &r);
         }
     }
     return EXIT_OK;
 }
 
+/* Builds the case until its copies have the wanted size. */
+static int build_copies(struct op_bench *b, const struct bench_row *row, struct copies *c)
+{
+    size_t n_bytes = 0;
+    do {
+        c->memory[c->n] = (struct bench_memory){.dev = b->dev, .only = b->options->op_case};
+        struct bench_memory *m = &c->memory[c->n];
+        const bool built = bench_build(row, m, &c->cases[c->n]);
+        c->n++;
+        if (m->status != QRN_OK) return fail("%s", m->err.text);
+        if (!built) c->cases->skip = true;
+        n_bytes += m->n_bytes;
+    } while (!c->cases->skip && n_bytes < rotated_bytes(b) && c->n < MOST_COPIES && !interrupted());
+    return EXIT_OK;
+}
+
 static int run_row(struct op_bench *b, const struct bench_row *row)
 {
-    struct bench_memory memory = {.dev = b->dev, .only = b->options->op_case};
-    struct bench_case c;
-    int status = EXIT_OK;
-    if (bench_build(row, &memory, &c)) {
-        status = run_case(b, row->op, &c);
-    } else if (memory.status != QRN_OK) {
-        status = fail("%s", memory.err.text);
-    }
-    bench_memory_free(&memory);
+    struct copies c = {.memory = calloc(MOST_COPIES, sizeof *c.memory),
+                       .cases = calloc(MOST_COPIES, sizeof *c.cases)};
+    int status = c.memory && c.cases ? EXIT_OK : fail("out of memory");
+    if (status == EXIT_OK) status = build_copies(b, row, &c);
+    if (status == EXIT_OK && !c.cases->skip) status = run_case(b, row->op, &c);
+    for (size_t i = 0; i < c.n; i++) bench_memory_free(&c.memory[i]);
+    free(c.memory);
+    free(c.cases);
     return status;
 }
 
@@ -170,10 +203,12 @@ static int run(struct op_bench *b, enum qrn_op_id op)
         json_decref(b->results);
         return status;
     }
-    return json_out(json_pack("{s:s, s:s, s:i, s:f, s:f, s:o}", "op", b->options->op, "bits",
-                              qrn_device_bits(b->dev), "threads", qrn_device_n_threads(b->dev),
-                              "peak_read_gb_s", b->peaks.read_bytes * 1e-9, "peak_float32_gflop_s",
-                              b->peaks.float32_ops * 1e-9, "results", b->results));
+    return json_out(
+        json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:o}", "op", b->options->op, "bits",
+                  qrn_device_bits(b->dev), "threads", qrn_device_n_threads(b->dev),
+                  "peak_read_gb_s", b->peaks.read_bytes * 1e-9, "peak_copy_gb_s",
+                  b->peaks.copy_bytes * 1e-9, "peak_float32_gflop_s", b->peaks.float32_ops * 1e-9,
+                  "peak_int8_gop_s", b->peaks.int8_ops * 1e-9, "results", b->results));
 }
 
 int bench_op(const struct options *o)

@@ -7,5 +7,6 @@
 int cmd_bench(const struct options *o)
 {
     if (!o->op && o->op_case) return fail_usage("bench", "--case goes with --op");
+    if (!o->op && o->rotate) return fail_usage("bench", "--rotate goes with --op");
     return o->op ? bench_op(o) : bench_model(o);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What this machine reaches at best: reading memory, and float32 multiply-adds. */
+ * What this machine reaches at best: memory, and multiply-adds in registers. */
 #include "peaks.h"
 
 #include <stdlib.h>
@@ -9,47 +9,59 @@
 #include "base/threads.h"
 #include "clock.h"
 
-#define READ_BYTES ((size_t)256 << 20) /* of all threads together */
-#define ENOUGH_NS 700000000 /* of rounds: others may use the machine, too */
-#define STEPS 2000000
+#define ENOUGH_NS 500000000 /* of rounds: others may use the machine, too */
+#define STEPS     2000000
 
 /* --- loops as macros, so that each instruction set is one function --- */
 
 /* Twelve sums that do not wait for each other; different beginnings, so that a compiler cannot make
  * one of them all. */
 #define STEP(fma, a) a = fma(a, x, y)
-#define TWELVE(fma)                                                                                \
-    STEP(fma, a0); STEP(fma, a1); STEP(fma, a2); STEP(fma, a3); STEP(fma, a4); STEP(fma, a5);      \
-    STEP(fma, a6); STEP(fma, a7); STEP(fma, a8); STEP(fma, a9); STEP(fma, a10); STEP(fma, a11)
-#define FMA_LOOP(vector, fill, fma)                                                                \
-    const vector x = fill(0.9999f), y = fill(1e-6f);                                               \
-    vector a0 = fill(0.0f), a1 = fill(0.1f), a2 = fill(0.2f), a3 = fill(0.3f), a4 = fill(0.4f),    \
-           a5 = fill(0.5f), a6 = fill(0.6f), a7 = fill(0.7f), a8 = fill(0.8f), a9 = fill(0.9f),    \
-           a10 = fill(1.0f), a11 = fill(1.1f);                                                     \
-    for (int64_t i = 0; i < n; i++) { TWELVE(fma); }                                               \
-    a0 = fma(a0, a1, fma(a2, a3, fma(a4, a5, fma(a6, a7, fma(a8, a9, fma(a10, a11, x))))));        \
+#define TWELVE(fma) \
+    STEP(fma, a0);  \
+    STEP(fma, a1);  \
+    STEP(fma, a2);  \
+    STEP(fma, a3);  \
+    STEP(fma, a4);  \
+    STEP(fma, a5);  \
+    STEP(fma, a6);  \
+    STEP(fma, a7);  \
+    STEP(fma, a8);  \
+    STEP(fma, a9);  \
+    STEP(fma, a10); \
+    STEP(fma, a11)
+#define FMA_LOOP(vector, fill, fma)                                                             \
+    const vector x = fill(0.9999f), y = fill(1e-6f);                                            \
+    vector a0 = fill(0.0f), a1 = fill(0.1f), a2 = fill(0.2f), a3 = fill(0.3f), a4 = fill(0.4f), \
+           a5 = fill(0.5f), a6 = fill(0.6f), a7 = fill(0.7f), a8 = fill(0.8f), a9 = fill(0.9f), \
+           a10 = fill(1.0f), a11 = fill(1.1f);                                                  \
+    for (int64_t i = 0; i < n; i++) {                                                           \
+        TWELVE(fma);                                                                            \
+    }                                                                                           \
+    a0 = fma(a0, a1, fma(a2, a3, fma(a4, a5, fma(a6, a7, fma(a8, a9, fma(a10, a11, x))))));     \
     memcpy(out, &a0, sizeof a0)
 
 /* Eight sums, with prefetch. */
-#define READ_LOOP(vector)                                                                          \
-    vector sums[8] = {{0}};                                                                        \
-    const vector *at = (const vector *)bytes, *end = at + n_bytes / sizeof(vector) / 8 * 8;        \
-    for (; at < end; at += 8) {                                                                    \
-        for (size_t k = 0; k < 8; k++) {                                                           \
-            if (k * sizeof(vector) % 64 == 0) __builtin_prefetch((const char *)(at + k) + 4096);   \
-            sums[k] += at[k];                                                                      \
-        }                                                                                          \
-    }                                                                                              \
-    for (size_t k = 1; k < 8; k++) sums[0] += sums[k];                                             \
+#define READ_LOOP(vector)                                                                        \
+    vector sums[8] = {{0}};                                                                      \
+    const vector *at = (const vector *)bytes, *end = at + n_bytes / sizeof(vector) / 8 * 8;      \
+    for (; at < end; at += 8) {                                                                  \
+        for (size_t k = 0; k < 8; k++) {                                                         \
+            if (k * sizeof(vector) % 64 == 0) __builtin_prefetch((const char *)(at + k) + 4096); \
+            sums[k] += at[k];                                                                    \
+        }                                                                                        \
+    }                                                                                            \
+    for (size_t k = 1; k < 8; k++) sums[0] += sums[k];                                           \
     return sums[0][0]
 
 struct probe {
     int n_lanes;
     void (*fma)(int64_t n, float *out); /* n * 12 * n_lanes multiply-adds */
     uint64_t (*read)(const void *bytes, size_t n_bytes);
+    void (*dot)(int64_t n, float *out); /* n * 12 * 64 multiply-adds of bytes; or NULL */
 };
 
-#define ONE_FILL(value) (value)
+#define ONE_FILL(value)  (value)
 #define ONE_FMA(a, b, c) ((a) * (b) + (c))
 
 static void fma_plain(int64_t n, float *out)
@@ -67,8 +79,9 @@ static uint64_t read_plain(const void *bytes, size_t n_bytes)
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define AVX2 __attribute__((target("avx2,fma")))
+#define AVX2   __attribute__((target("avx2,fma")))
 #define AVX512 __attribute__((target("avx512f")))
+#define VNNI   __attribute__((target("avx512f,avx512vnni")))
 typedef uint64_t words4 __attribute__((vector_size(32)));
 typedef uint64_t words8 __attribute__((vector_size(64)));
 
@@ -92,12 +105,22 @@ AVX512 static uint64_t read_avx512(const void *bytes, size_t n_bytes)
     READ_LOOP(words8);
 }
 
+#define VNNI_FILL(value)  _mm512_set1_epi32((int)((value)*1e7f))
+#define VNNI_DOT(a, x, y) _mm512_dpbusd_epi32(a, x, y)
+
+VNNI static void dot_avx512vnni(int64_t n, float *out)
+{
+    FMA_LOOP(__m512i, VNNI_FILL, VNNI_DOT);
+}
+
 static struct probe best_probe(void)
 {
-    if (__builtin_cpu_supports("avx512f")) return (struct probe){16, fma_avx512, read_avx512};
+    if (__builtin_cpu_supports("avx512f"))
+        return (struct probe){16, fma_avx512, read_avx512,
+                              __builtin_cpu_supports("avx512vnni") ? dot_avx512vnni : NULL};
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return (struct probe){8, fma_avx2, read_avx2};
-    return (struct probe){1, fma_plain, read_plain};
+        return (struct probe){8, fma_avx2, read_avx2, NULL};
+    return (struct probe){1, fma_plain, read_plain, NULL};
 }
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -112,12 +135,12 @@ static void fma_neon(int64_t n, float *out)
 static struct probe best_probe(void)
 {
     (void)fma_plain;
-    return (struct probe){4, fma_neon, read_plain};
+    return (struct probe){4, fma_neon, read_plain, NULL};
 }
 #else
 static struct probe best_probe(void)
 {
-    return (struct probe){1, fma_plain, read_plain};
+    return (struct probe){1, fma_plain, read_plain, NULL};
 }
 #endif
 
@@ -125,17 +148,18 @@ static struct probe best_probe(void)
 
 struct race {
     struct probe probe;
+    void (*loop)(int64_t n, float *out);
     uint8_t *bytes; /* n_bytes for each thread */
     size_t n_bytes;
     volatile uint64_t sink; /* so that the loops are needed */
 };
 
-static void fma_lane(void *arg, int i)
+static void loop_lane(void *arg, int i)
 {
     (void)i;
     struct race *race = arg;
     float out[16];
-    race->probe.fma(STEPS, out);
+    race->loop(STEPS, out);
     if (out[0] == 12345.0f) race->sink = 1;
 }
 
@@ -144,6 +168,14 @@ static void read_lane(void *arg, int i)
     struct race *race = arg;
     const uint64_t sum = race->probe.read(race->bytes + (size_t)i * race->n_bytes, race->n_bytes);
     if (sum == 12345) race->sink = sum;
+}
+
+/* The first half to the second. */
+static void copy_lane(void *arg, int i)
+{
+    struct race *race = arg;
+    uint8_t *from = race->bytes + (size_t)i * race->n_bytes;
+    memcpy(from + race->n_bytes / 2, from, race->n_bytes / 2);
 }
 
 /* The shortest of many rounds, in seconds. */
@@ -161,22 +193,31 @@ static double shortest(const struct qrn_thread_pool *pool, void (*fn)(void *, in
     return (double)least * 1e-9;
 }
 
-struct peaks measure_peaks(int n_threads)
+static double loop_rate(const struct qrn_thread_pool *pool, void (*loop)(int64_t, float *),
+                        int n_lanes, struct race *race)
 {
-    struct peaks peaks = {0.0, 0.0};
+    if (!loop) return 0.0;
+    race->loop = loop;
+    return 2.0 * 12.0 * STEPS * n_lanes * pool->n_threads / shortest(pool, loop_lane, race);
+}
+
+struct peaks measure_peaks(int n_threads, size_t n_bytes)
+{
+    struct peaks peaks = {0};
     struct qrn_thread_pool pool;
     if (qrn_threads_create(n_threads, NULL, &pool, NULL) != QRN_OK) return peaks;
     struct race race = {.probe = best_probe(),
-                        .n_bytes = READ_BYTES / (size_t)n_threads / 4096 * 4096};
-    const double n_ops = 2.0 * 12.0 * STEPS * race.probe.n_lanes * n_threads;
-    peaks.float32_ops = n_ops / shortest(&pool, fma_lane, &race);
-    const size_t n_bytes = race.n_bytes * (size_t)n_threads + 4096; /* the prefetch runs ahead */
-    race.bytes = qrn_alloc(NULL, n_bytes);
+                        .n_bytes = n_bytes / (size_t)n_threads / 4096 * 4096};
+    peaks.float32_ops = loop_rate(&pool, race.probe.fma, race.probe.n_lanes, &race);
+    peaks.int8_ops = loop_rate(&pool, race.probe.dot, 64, &race);
+    const size_t n_all = race.n_bytes * (size_t)n_threads;
+    race.bytes = qrn_alloc(NULL, n_all + 4096); /* the prefetch runs ahead */
     if (race.bytes) {
-        memset(race.bytes, 1, n_bytes);
-        peaks.read_bytes = (double)(n_bytes - 4096) / shortest(&pool, read_lane, &race);
+        memset(race.bytes, 1, n_all + 4096);
+        peaks.read_bytes = (double)n_all / shortest(&pool, read_lane, &race);
+        peaks.copy_bytes = (double)n_all / shortest(&pool, copy_lane, &race);
     }
-    qrn_free(NULL, race.bytes, n_bytes);
+    qrn_free(NULL, race.bytes, n_all + 4096);
     qrn_threads_destroy(&pool, NULL);
     return peaks;
 }

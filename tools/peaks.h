@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * What this machine reaches at best: reading memory, and float32 multiply-adds. */
+ * What this machine reaches at best: memory, and multiply-adds in registers. */
 #ifndef QUERN_TOOLS_PEAKS_H
 #define QUERN_TOOLS_PEAKS_H
 
+#include <stddef.h>
+
+/* A second; a multiply-add is two operations.  0: not there. */
 struct peaks {
-    double read_bytes;  /* a second, from buffers larger than caches */
-    double float32_ops; /* a second, a multiply-add being two, in registers */
+    double read_bytes;
+    double copy_bytes; /* read and written ones together */
+    double float32_ops;
+    double int8_ops; /* vpdpbusd */
 };
 
-/* With n_threads at the same time; takes 1.5 seconds.  0 where there is no memory. */
-struct peaks measure_peaks(int n_threads);
+/* With n_threads at the same time, memory of n_bytes, which should be more than all caches; takes
+ * two seconds. */
+struct peaks measure_peaks(int n_threads, size_t n_bytes);
 
 #endif
