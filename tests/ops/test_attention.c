@@ -55,6 +55,14 @@ static const struct shape shapes[] = {
      "batch, one mask"},
     {0, 7, 100, 6, 2, 40, 72, QRN_F16, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1,
      "values of another width"},
+    {0, 150, 300, 6, 2, 24, 40, QRN_F16, HEADS_FIRST, true, 150, 70, NO_MASK, 0, 0, 1,
+     "units over several class tiles"},
+    {0, 70, 200, 3, 1, 17, 19, QRN_BF16, TOKENS_FIRST, true, 130, 0, 2, QRN_F32, 0, 1,
+     "one mask for a group"},
+    {0, 1, 1500, 6, 1, 40, 24, QRN_F16, HEADS_FIRST, true, 1499, 0, NO_MASK, 0, 0, 1,
+     "one unit for all lanes"},
+    {0, 3, 1000, 140, 1, 8, 8, QRN_F32, HEADS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1,
+     "a group larger than a unit"},
     {0, 2, 0, 2, 1, 8, 8, QRN_F32, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1, "no keys: zeros"},
     {0, 0, 4, 2, 1, 8, 8, QRN_F32, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1, "no queries"},
 };
@@ -373,9 +381,9 @@ static void test_errors(void **state)
                             true, 65, 0,  2, QRN_F32, 0, 1, ""};
     struct qrn_attention_args good = make(&m, &r, &s), a;
     uint8_t classes[] = {1, 1};
-#define FAILS(change, status, text)                                                                \
-    a = good;                                                                                      \
-    change;                                                                                        \
+#define FAILS(change, status, text) \
+    a = good;                       \
+    change;                         \
     op_test_fails(dev, QRN_OP_attention, &a, status, text)
     FAILS(a.k = (struct qrn_tensor){0}, QRN_ERR_ARGUMENT, "attention: k is missing");
     FAILS(a.q.dtype = QRN_F16, QRN_ERR_DTYPE, "q is f16, wants f32");
