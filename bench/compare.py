@@ -184,14 +184,12 @@ class Table:
             return
         form = "q8 packed" if kind in FAST_TYPES else "packed"
         case = "%s 4096x14336 M 1 %s" % (kind, form)
-        ours = lambda: self.programs.picked_us("matmul", case, ROTATE_MIB)
         shares, times = [], []
         for run in range(self.options.runs):
-            us, peaks = ours()
-            row = [r for r in peaks["results"] if r["picked"]][0]
-            shares.append(row["gb_s"] / peaks["peak_read_gb_s"])
-            times.append(us)
-            self.raw.append([name, "quern us", run, "%.6g" % us])
+            rows, peaks = self.programs.picked("matmul", case, ROTATE_MIB)
+            shares.append(rows[0]["gb_s"] / peaks["peak_read_gb_s"])
+            times.append(rows[0]["ns"] * 1e-3)
+            self.raw.append([name, "quern us", run, "%.6g" % times[-1]])
             self.raw.append([name, "read GB/s", run, "%.6g" % peaks["peak_read_gb_s"]])
         share = statistics.median(shares)
         llama = self.llama_us(name, "MUL_MAT", LLAMA_MATMUL % (self.ggml_name(kind), 1))
@@ -234,11 +232,11 @@ class Table:
                      "%.0f" % (n_ops / llama / 1000) if llama else "",
                      llama * 1000 / ns if llama else 0, wants, None)
 
-    def op_against(self, name, op, case, llama_op, params, wants, rotate=0):
+    def op_against(self, name, op, case, llama_op, params, wants, rotate=0, only=""):
         if not self.wanted(name):
             return
         p = self.programs
-        v = self.series(name, quern=lambda: p.picked_us(op, case, rotate)[0],
+        v = self.series(name, quern=lambda: p.picked_us(op, case, rotate, only),
                         llama=lambda: p.llama_op_us(llama_op, params))
         ratio = v["llama"] / v["quern"]
         self.add(name, "%.0f us" % v["quern"], "%.0f us" % v["llama"], ratio, "%g x" % wants,
@@ -249,7 +247,7 @@ class Table:
             self.op_against("gated delta rule T %d, 32 heads" % n, "gdn_open_chunk",
                             "T %d at 0 Hk 32 Hv 32 d 128" % n, "GATED_DELTA_NET", GDN % n, 5)
         self.op_against("gated delta rule T 1, all 64 positions", "gdn_open_chunk",
-                        "T 1 at", "GATED_DELTA_NET", GDN % 1, 1.5, 512)
+                        "Hk 32 Hv 32 d 128", "GATED_DELTA_NET", GDN % 1, 1.5, 512, "T 1 at")
         self.op_against("ssm_conv T 512 C 3328", "ssm_conv", "T 512 C 3328 K 4", "SSM_CONV",
                         "ne_a=\\[515,3328", 15)
         self.op_against("ssm_conv T 934 C 8192", "ssm_conv", "T 934 C 8192 K 4", "SSM_CONV",
@@ -259,6 +257,21 @@ class Table:
                         2)
         self.op_against("attention D 256, 1 row at 4095", "attention_paged",
                         "f16 T 1 at 4095 H 24/4 d 256", "FLASH_ATTN_EXT", LLAMA_ATTENTION % 1, 2)
+        self.window()
+
+    def window(self):
+        """Tiles of 64 keys that rows of 64 queries attend to: the window's against all."""
+        name = "attention T 4096: window 1024 over causal"
+        if not self.wanted(name):
+            return
+        case, p = "f16 T 4096 at 0 H 16/2 d 256", self.programs
+        tiles = [min(i + 1, 17) for i in range(64)]
+        wants = 1.3 * sum(tiles) / sum(range(1, 65))
+        both = self.series(name, causal=lambda: p.picked_us("attention_paged", case) * 2,
+                           window=lambda: p.picked_us("attention_paged", case + " window 1024"))
+        both["causal"] -= both["window"]
+        share = both["window"] / both["causal"]
+        self.add(name, "%.2f of its time" % share, "", 0, "%.2f" % wants, share <= wants)
 
     def all(self):
         kinds = ["Q4_0", "Q4_K", "Q6_K", "Q8_0", "BF16"]

@@ -36,11 +36,15 @@ class Programs:
                            "-t", threads or self.threads, "-o", "json")
         return json.loads(text)
 
-    def picked_us(self, op, case, rotate=0):
-        """Microseconds of the kernel that quern would take, and the run's peaks."""
+    def picked(self, op, case, rotate=0):
+        """Rows of the kernels that quern would take, and the machine's peaks in that run."""
         run = self.op(op, case, rotate)
-        rows = [r for r in run["results"] if r["picked"]]
-        return sum(r["ns"] for r in rows) / len(rows) * 1e-3, run
+        return [r for r in run["results"] if r["picked"]], run
+
+    def picked_us(self, op, case, rotate=0, only=""):
+        """Their time, averaged over the cases whose name begins with only."""
+        rows = [r for r in self.picked(op, case, rotate)[0] if r["case"].startswith(only)]
+        return sum(r["ns"] for r in rows) / len(rows) * 1e-3
 
     # --- llama.cpp ---
 

@@ -2,6 +2,7 @@
  * Made-up calls: positions, caches, attention. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "bench_cases.h"
 
@@ -36,12 +37,22 @@ static void kv_append_paged(struct bench_memory *m, const int64_t *n, struct ben
     };
 }
 
-/* type, tokens, position, heads, kv heads, d */
+/* " window 1024", or nothing */
+static const char *window_name(int64_t window, char name[32])
+{
+    *name = '\0';
+    if (window) snprintf(name, 32, " window %" PRId64, window);
+    return name;
+}
+
+/* type, tokens, position, heads, kv heads, d, window or 0 */
 static void attention_paged(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype kv = (enum qrn_dtype)n[0];
-    if (!bench_named(m, c, "%s T %" PRId64 " at %" PRId64 " H %" PRId64 "/%" PRId64 " d %" PRId64,
-                     qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5]))
+    char window[32];
+    if (!bench_named(
+            m, c, "%s T %" PRId64 " at %" PRId64 " H %" PRId64 "/%" PRId64 " d %" PRId64 "%s",
+            qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5], window_name(n[6], window)))
         return;
     const int64_t n_pages = (n[1] + n[2] + QRN_KV_PAGE_TOKENS - 1) / QRN_KV_PAGE_TOKENS;
     c->args.attention_paged = (struct qrn_attention_paged_args){
@@ -53,6 +64,7 @@ static void attention_paged(struct bench_memory *m, const int64_t *n, struct ben
         .n_kv_heads = n[4],
         .kv_type = kv,
         .scale = 1.0f / sqrtf((float)n[5]),
+        .window = n[6],
     };
 }
 
@@ -90,12 +102,14 @@ static void kv_append(struct bench_memory *m, const int64_t *n, struct bench_cas
     };
 }
 
-/* type, queries, keys, heads, kv heads, d */
+/* type, queries, keys, heads, kv heads, d, window or 0 */
 static void attention(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype kv = (enum qrn_dtype)n[0];
-    if (!bench_named(m, c, "%s T %" PRId64 " of %" PRId64 " H %" PRId64 "/%" PRId64 " d %" PRId64,
-                     qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5]))
+    char window[32];
+    if (!bench_named(
+            m, c, "%s T %" PRId64 " of %" PRId64 " H %" PRId64 "/%" PRId64 " d %" PRId64 "%s",
+            qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5], window_name(n[6], window)))
         return;
     c->args.attention = (struct qrn_attention_args){.q = bench_floats(m, 1.0f, n[1], n[3], n[5]),
                                                     .k = bench_weights(m, kv, n[2], n[4], n[5]),
@@ -103,7 +117,8 @@ static void attention(struct bench_memory *m, const int64_t *n, struct bench_cas
                                                     .out = bench_floats(m, 0.0f, n[1], n[3], n[5]),
                                                     .scale = 1.0f / sqrtf((float)n[5]),
                                                     .causal = true,
-                                                    .q_offset = n[2] - n[1]};
+                                                    .q_offset = n[2] - n[1],
+                                                    .window = n[6]};
 }
 
 /* queries, keys */
@@ -150,11 +165,22 @@ const struct bench_row bench_rows_attention[] = {
     {QRN_OP_attention_paged, attention_paged, {QRN_F32, 1, 4095, 16, 2, 256}},
     {QRN_OP_attention_paged, attention_paged, {QRN_F16, 512, 0, 16, 2, 256}},
     {QRN_OP_attention_paged, attention_paged, {QRN_F16, 128, 3968, 16, 2, 256}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 512, 3584, 24, 4, 256}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 1, 4095, 24, 4, 256}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 4096, 0, 16, 2, 256}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 4096, 0, 16, 2, 256, 1024}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 1, 1056, 8, 2, 256}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 1, 4128, 8, 2, 256}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 1, 8224, 8, 2, 256}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 1, 16416, 8, 2, 256}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 1, 32800, 8, 2, 256}},
     {QRN_OP_kv_append, kv_append, {QRN_F16, 1, 4096, 2, 256}},
     {QRN_OP_kv_append, kv_append, {QRN_F16, 512, 4096, 2, 256}},
     {QRN_OP_attention, attention, {QRN_F16, 1, 4096, 16, 2, 256}},
     {QRN_OP_attention, attention, {QRN_F16, 512, 512, 16, 2, 256}},
     {QRN_OP_attention, attention, {QRN_F32, 512, 512, 32, 8, 128}},
+    {QRN_OP_attention, attention, {QRN_F16, 4096, 4096, 16, 2, 256}},
+    {QRN_OP_attention, attention, {QRN_F16, 4096, 4096, 16, 2, 256, 1024}},
     {QRN_OP_attention_mask, attention_mask, {512, 4096}},
     {QRN_OP_attention_classify_tiles, attention_classify_tiles, {512, 4096, 64}},
     {QRN_OP_softmax, softmax, {512, 4096}},

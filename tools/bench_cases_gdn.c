@@ -191,7 +191,26 @@ static void gdn_chunk_out(struct bench_memory *m, const int64_t *n, struct bench
     };
 }
 
-#define STAGE(op) {QRN_OP_##op, op, {1024, 16, 32, 128}}
+#define STAGE(op)             \
+    {                         \
+        QRN_OP_##op, op,      \
+        {                     \
+            1024, 16, 32, 128 \
+        }                     \
+    }
+
+/* Tokens at a position, n_k_heads and n_v_heads; one token at each place of the open chunk. */
+#define OPEN(t, at, hk, hv)                    \
+    {                                          \
+        QRN_OP_gdn_open_chunk, gdn_open_chunk, \
+        {                                      \
+            t, at, hk, hv, 128                 \
+        }                                      \
+    }
+#define OPEN_8(at)                                                                 \
+    OPEN(1, at, 32, 32), OPEN(1, at + 1, 32, 32), OPEN(1, at + 2, 32, 32),         \
+        OPEN(1, at + 3, 32, 32), OPEN(1, at + 4, 32, 32), OPEN(1, at + 5, 32, 32), \
+        OPEN(1, at + 6, 32, 32), OPEN(1, at + 7, 32, 32)
 
 const struct bench_row bench_rows_gdn[] = {
     {QRN_OP_ssm_conv, ssm_conv, {1, 8192, 4}},
@@ -205,11 +224,27 @@ const struct bench_row bench_rows_gdn[] = {
     {QRN_OP_gated_delta_net, gated_delta_net, {1, 16, 32, 128}},
     {QRN_OP_gated_delta_net, gated_delta_net, {64, 16, 32, 128}},
     {QRN_OP_gated_delta_net, gated_delta_net, {1024, 16, 32, 128}},
-    {QRN_OP_gdn_open_chunk, gdn_open_chunk, {1, 0, 16, 32, 128}},
-    {QRN_OP_gdn_open_chunk, gdn_open_chunk, {1, 32, 16, 32, 128}},
-    {QRN_OP_gdn_open_chunk, gdn_open_chunk, {64, 0, 16, 32, 128}},
-    {QRN_OP_gdn_open_chunk, gdn_open_chunk, {256, 0, 16, 32, 128}},
-    {QRN_OP_gdn_open_chunk, gdn_open_chunk, {1024, 0, 16, 32, 128}},
+    OPEN(1, 0, 16, 32),
+    OPEN(1, 32, 16, 32),
+    OPEN(64, 0, 16, 32),
+    OPEN(256, 0, 16, 32),
+    OPEN(1024, 0, 16, 32),
+    OPEN_8(64),
+    OPEN_8(72),
+    OPEN_8(80),
+    OPEN_8(88),
+    OPEN_8(96),
+    OPEN_8(104),
+    OPEN_8(112),
+    OPEN_8(120),
+    OPEN(64, 0, 32, 32),
+    OPEN(256, 0, 32, 32),
+    OPEN(1024, 0, 32, 32),
+    OPEN(1, 1056, 16, 16),
+    OPEN(1, 4128, 16, 16),
+    OPEN(1, 8224, 16, 16),
+    OPEN(1, 16416, 16, 16),
+    OPEN(1, 32800, 16, 16),
     STAGE(gdn_cumsum),
     STAGE(gdn_kkt),
     STAGE(gdn_solve),

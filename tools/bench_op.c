@@ -89,16 +89,16 @@ static void begin(struct op_bench *b)
            b->options->op, qrn_device_n_threads(b->dev), qrn_device_bits(b->dev),
            b->peaks.read_bytes * 1e-9, b->peaks.copy_bytes * 1e-9, b->peaks.float32_ops * 1e-9);
     if (b->peaks.int8_ops > 0.0) printf(", int8 %.0f GOP/s", b->peaks.int8_ops * 1e-9);
-    printf("\n\n| %-38s | %-36s | pick | %12s | %8s | %5s | %8s | %5s |\n", "case", "kernel", "us",
+    printf("\n\n| %-40s | %-36s | pick | %12s | %8s | %5s | %8s | %5s |\n", "case", "kernel", "us",
            "GB/s", "%", "GFLOP/s", "%");
-    puts("| -------------------------------------- | ------------------------------------ | ---- | "
+    puts("| ---------------------------------------- | ------------------------------------ | ---- | "
          "-----------: | -------: | ----: | -------: | ----: |");
 }
 
 static void print_row(const struct op_bench *b, const char *name, const struct result *r)
 {
     const double bytes = r->n_bytes / r->ns * 1e9, flops = r->n_flops / r->ns * 1e9;
-    printf("| %-38s | %-36s | %-4s | %12.2f |", name, r->kernel, r->picked ? "*" : "",
+    printf("| %-40s | %-36s | %-4s | %12.2f |", name, r->kernel, r->picked ? "*" : "",
            r->ns * 1e-3);
     if (r->n_bytes > 0.0) {
         printf(" %8.2f | %5.1f | %8.2f | %5.1f |\n", bytes * 1e-9,
