@@ -25,7 +25,10 @@ int open_device(const struct options *o, struct qrn_device **out)
         if (strcmp(o->device, devices[i]) == 0) name = devices[i];
     if (!name) return fail("this build has no device \"%s\"; it has %s", o->device, known);
     const struct qrn_device_options device_options = {
-        .name = name, .n_threads = (int)o->threads, .host.logger = report_logger(o->verbose)};
+        .name = name,
+        .n_threads = (int)o->threads,
+        .host.logger = report_logger(o->verbose),
+        .amx = (enum qrn_amx)o->amx};
     struct qrn_error err;
     if (qrn_device_open(&device_options, out, &err) != QRN_OK) return fail_with(&err);
     return EXIT_OK;

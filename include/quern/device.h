@@ -21,6 +21,10 @@ struct qrn_encoder;
 
 /* --- devices --- */
 
+/** Whether tile instructions (AMX) may be used.  Auto: where the processor has them, the system grants
+ * them to this process, and a child process has shown that they work. */
+enum qrn_amx { QRN_AMX_AUTO, QRN_AMX_OFF };
+
 /** All zero: the CPU, a thread for each core this process may use, malloc, no limits. */
 struct qrn_device_options {
     const char *name;                      /* "cpu"; NULL: "cpu" */
@@ -31,11 +35,12 @@ struct qrn_device_options {
                                 environment variable QRN_CPU_DISABLE; "": none */
     const char *kernels;     /* comma-separated op=kernel to prefer: "rms_norm=cpu.rms_norm.avx2";
                                 NULL: the environment variable QRN_KERNEL; "": none */
+    enum qrn_amx amx;
 };
 
 /**
  * Opens a device.  Errors: QRN_ERR_ARGUMENT (unknown device, feature, op or kernel name; negative
- * n_threads), QRN_ERR_UNSUPPORTED (a kernel that this machine cannot run), QRN_ERR_MEMORY,
+ * n_threads; a value of amx that is none), QRN_ERR_UNSUPPORTED (a kernel that this machine cannot run), QRN_ERR_MEMORY,
  * QRN_ERR_DEVICE (threads cannot be started).
  */
 QRN_API enum qrn_status qrn_device_open(const struct qrn_device_options *options,

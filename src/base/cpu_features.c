@@ -31,12 +31,14 @@ uint64_t qrn_cpu_features(void)
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
     const uint32_t max_leaf = a;
     f |= has(b, 5, QRN_CPU_AVX2);
-    const uint32_t avx512 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31; /* F DQ CD BW VL */
+    const uint32_t avx512 =
+        1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31; /* F DQ CD BW VL */
     if ((os & 0xe6) == 0xe6 && (b & avx512) == avx512) {
         f |= QRN_CPU_AVX512;
         f |= has(c, 11, QRN_CPU_AVX512_VNNI);
     }
-    if ((os & 0x60000) == 0x60000) f |= has(d, 25, QRN_CPU_AMX_INT8) | has(d, 22, QRN_CPU_AMX_BF16);
+    if ((os & 0x60000) == 0x60000 && has(d, 24, 1))
+        f |= QRN_CPU_AMX_TILE | has(d, 25, QRN_CPU_AMX_INT8) | has(d, 22, QRN_CPU_AMX_BF16);
     if (max_leaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
         f |= has(a, 4, QRN_CPU_AVX_VNNI);
         if (f & QRN_CPU_AVX512) f |= has(a, 5, QRN_CPU_AVX512_BF16);
@@ -76,11 +78,16 @@ static const char *const names[] = {
 /* What falls with each: a kernel for AVX-512 may use everything that AVX2 machines have. */
 static const uint64_t dependants[QRN_CPU_BIT_COUNT] = {
     [QRN_CPU_BIT_AVX2] = QRN_CPU_AVX_VNNI | QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI |
-                         QRN_CPU_AVX512_BF16 | QRN_CPU_AMX_INT8 | QRN_CPU_AMX_BF16,
-    [QRN_CPU_BIT_FMA] = QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI | QRN_CPU_AVX512_BF16,
-    [QRN_CPU_BIT_F16C] = QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI | QRN_CPU_AVX512_BF16,
-    [QRN_CPU_BIT_AVX512] = QRN_CPU_AVX512_VNNI | QRN_CPU_AVX512_BF16 | QRN_CPU_AMX_INT8 |
-                           QRN_CPU_AMX_BF16,
+                         QRN_CPU_AVX512_BF16 | QRN_CPU_AMX_TILE | QRN_CPU_AMX_INT8 |
+                         QRN_CPU_AMX_BF16,
+    [QRN_CPU_BIT_FMA] = QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI | QRN_CPU_AVX512_BF16 |
+                        QRN_CPU_AMX_TILE | QRN_CPU_AMX_INT8 | QRN_CPU_AMX_BF16,
+    [QRN_CPU_BIT_F16C] = QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI | QRN_CPU_AVX512_BF16 |
+                         QRN_CPU_AMX_TILE | QRN_CPU_AMX_INT8 | QRN_CPU_AMX_BF16,
+    [QRN_CPU_BIT_AVX512] = QRN_CPU_AVX512_VNNI | QRN_CPU_AVX512_BF16 | QRN_CPU_AMX_TILE |
+                           QRN_CPU_AMX_INT8 | QRN_CPU_AMX_BF16,
+    [QRN_CPU_BIT_AVX512_VNNI] = QRN_CPU_AMX_INT8,
+    [QRN_CPU_BIT_AMX_TILE] = QRN_CPU_AMX_INT8 | QRN_CPU_AMX_BF16,
 };
 
 const char *qrn_cpu_feature_name(int bit)

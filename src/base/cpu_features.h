@@ -15,6 +15,7 @@
     X(AVX512, "avx512f")             \
     X(AVX512_VNNI, "avx512_vnni")    \
     X(AVX512_BF16, "avx512_bf16")    \
+    X(AMX_TILE, "amx_tile")          \
     X(AMX_INT8, "amx_int8")          \
     X(AMX_BF16, "amx_bf16")          \
     X(NEON, "neon")                  \
@@ -32,7 +33,8 @@ enum qrn_cpu_feature {
     QRN_CPU_FEATURE_LIST(X)
 #undef X
 };
-/* AVX512 stands for F, BW, VL, DQ and CD together. */
+/* AVX512 stands for F, BW, VL, DQ and CD together.  The AMX features as found here are those of the
+ * processor and of the state that the system saves; whether they may be used: base/amx.h. */
 
 uint64_t qrn_cpu_features(void);
 const char *qrn_cpu_feature_name(int bit); /* NULL past the last */

@@ -36,6 +36,8 @@ static void test_open_errors(void **state)
     expect(qrn_device_open(&o, &dev, &err), QRN_ERR_ARGUMENT, &err, "n_threads is -1");
     o = (struct qrn_device_options){.cpu_disable = "avx2,mmx3"};
     expect(qrn_device_open(&o, &dev, &err), QRN_ERR_ARGUMENT, &err, "unknown CPU feature \"mmx3\"");
+    o = (struct qrn_device_options){.amx = (enum qrn_amx)2};
+    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_ARGUMENT, &err, "amx is 2, wants 0 or 1");
     o = (struct qrn_device_options){.kernels = "rms_norm"};
     expect(qrn_device_open(&o, &dev, &err), QRN_ERR_ARGUMENT, &err,
            "\"rms_norm\" is not op=kernel");

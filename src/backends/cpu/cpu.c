@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/amx.h"
+#include "base/float_mode.h"
 #include "base/memory.h"
 
 #if defined(QRN_ISA_x86_64)
@@ -53,8 +55,15 @@ static enum qrn_status cpu_open(struct qrn_device *dev, const struct qrn_device_
     const struct qrn_allocator *a = &dev->host.allocator;
     if (o->n_threads < 0)
         return qrn_fail(err, QRN_ERR_ARGUMENT, "n_threads is %d, wants 0 or more", o->n_threads);
+    const uint64_t amx = QRN_CPU_AMX_TILE | QRN_CPU_AMX_INT8 | QRN_CPU_AMX_BF16;
+    if (o->amx != QRN_AMX_AUTO && o->amx != QRN_AMX_OFF)
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "amx is %d, wants 0 or 1", (int)o->amx);
     dev->features = qrn_cpu_features();
     QRN_TRY(qrn_cpu_disable(&dev->features, o->cpu_disable, err));
+    if (o->amx == QRN_AMX_OFF)
+        dev->features &= ~amx;
+    else
+        dev->features = (dev->features & ~amx) | qrn_amx_proven(dev->features & amx);
     name_bits(dev);
     struct cpu *cpu = qrn_alloc_zeroed(a, sizeof *cpu);
     if (!cpu) return qrn_fail_memory(err, sizeof *cpu, "a device");
