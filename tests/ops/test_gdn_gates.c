@@ -61,6 +61,35 @@ static void test_reference(void **state)
     devices_close(&d);
 }
 
+/* Each value by itself, from where softplus is exp to where it is the identity. */
+static void test_relative(void **state)
+{
+    enum { T = 2048, H = 5 };
+    (void)state;
+    struct devices d;
+    struct mem m = {0};
+    struct rng r = {7};
+    devices_open(&d, 2);
+    struct qrn_gdn_gates_args a = make(&m, &r, T, H, 1.0);
+    for (int64_t h = 0; h < H; h++) {
+        ((float *)a.a_scale.data)[h] = -1.0f;
+        ((float *)a.dt_bias.data)[h] = 0.0f;
+    }
+    for (int64_t i = 0; i < T * H; i++)
+        ((float *)a.a.data)[i] = ((float *)a.b.data)[i] = (float)rng_uniform(&r, -85.0, 40.0);
+    for (size_t j = 0; j < d.n; j++) {
+        assert_int_equal(qrn_gdn_gates(d.dev[j], &a, NULL), QRN_OK);
+        for (int64_t i = 0; i < T * H; i++) {
+            const double x = (double)((float *)a.a.data)[i];
+            const double g = -log1p(exp(x)), beta = 1.0 / (1.0 + exp(-x));
+            assert_true(fabs((double)((float *)a.g.data)[i] - g) <= -g * 4e-7);
+            assert_true(fabs((double)((float *)a.beta.data)[i] - beta) <= beta * 4e-7);
+        }
+    }
+    devices_close(&d);
+    mem_free_all(&m);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -95,6 +124,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_relative),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

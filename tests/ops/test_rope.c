@@ -96,6 +96,48 @@ static void test_known_angles(void **state)
     qrn_device_close(dev);
 }
 
+/* Cosines and sines of angles up to 2^24, and beyond: those of the C library, but for the last bit of
+ * very few. */
+static void test_far_angles(void **state)
+{
+    enum { T = 4000, HALF = 5 };
+    (void)state;
+    struct devices d;
+    struct mem m = {0};
+    struct rng r = {9};
+    devices_open(&d, 2);
+    struct qrn_rope_args a = {.x = mem_tensor(&m, QRN_F32, 3, (const int64_t[]){T, 1, 2 * HALF}),
+                              .out = mem_tensor(&m, QRN_F32, 3, (const int64_t[]){T, 1, 2 * HALF}),
+                              .positions = mem_tensor(&m, QRN_I32, 1, (const int64_t[]){T}),
+                              .freq_factors = mem_tensor(&m, QRN_F32, 1, (const int64_t[]){HALF}),
+                              .theta = 1.0, .mode = QRN_ROPE_NEOX};
+    const float factors[HALF] = {1.0f, 1.7f, 300.0f, 1e5f, 0.01f};
+    memcpy(a.freq_factors.data, factors, sizeof factors);
+    for (int64_t t = 0; t < T; t++) {
+        ((int32_t *)a.positions.data)[t] = (int32_t)rng_below(&r, 16777217);
+        for (int i = 0; i < 2 * HALF; i++)
+            ((float *)a.x.data)[t * 2 * HALF + i] = i < HALF ? 1.0f : 0.0f;
+    }
+    for (size_t n = 0; n < d.n; n++) {
+        int64_t n_off = 0;
+        assert_int_equal(qrn_rope(d.dev[n], &a, NULL), QRN_OK);
+        for (int64_t t = 0; t < T; t++)
+            for (int i = 0; i < HALF; i++) {
+                const float *out = (const float *)a.out.data + t * 2 * HALF + i;
+                const float frequency = (float)(1.0 / (double)factors[i]);
+                const double angle = (double)((float)((int32_t *)a.positions.data)[t] * frequency);
+                const float c = (float)cos(angle), s = (float)sin(angle);
+                n_off += out[0] != c;
+                n_off += out[HALF] != s;
+                assert_true(fabsf(out[0] - c) <= fabsf(c) * 1.2e-7f);
+                assert_true(fabsf(out[HALF] - s) <= fabsf(s) * 1.2e-7f);
+            }
+        assert_true(n_off <= 2 * T * HALF / 1000);
+    }
+    devices_close(&d);
+    mem_free_all(&m);
+}
+
 /* A token's rotation is its own: alone, in a batch, whatever stands before it. */
 static void test_rows_alone(void **state)
 {
@@ -163,6 +205,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
         cmocka_unit_test(test_known_angles),
+        cmocka_unit_test(test_far_angles),
         cmocka_unit_test(test_rows_alone),
         cmocka_unit_test(test_errors),
     };

@@ -22,6 +22,7 @@ static const struct {
     {4, 100, 100, 4, true, "ragged"},
     {3, 2, 5, 6, true, "ragged, fewer tokens than sequences"},
     {2, 0, 5, 3, true, "ragged, no tokens"},
+    {1, 13, 2500, 4, false, "several blocks of channels, the last one short"},
 };
 
 struct call {

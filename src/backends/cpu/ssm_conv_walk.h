@@ -11,11 +11,12 @@
 #include "base/half.h"
 #include "core/gdn_layout.h"
 
-/* Channels of a block at most, the width of the tables that it works on; and those that go to one
- * lane together. */
-enum { CONV_CHANNELS = 256, CONV_GRAIN = 64 };
+/* Channels of a block at most, the width of the tables that it works on: long rows, which caches and
+ * pages like.  Shares are cut in grains. */
+enum { CONV_CHANNELS = 1024, CONV_GRAIN = 64 };
 
-/* The tokens of one sequence, up to CONV_CHANNELS channels.  Lanes past n_channels hold zeros. */
+/* The tokens of one sequence, up to CONV_CHANNELS channels.  Lanes past n_channels may hold
+ * anything. */
 struct conv_block {
     const float *weight; /* [K][CONV_CHANNELS] */
     const float *before; /* [K - 1][CONV_CHANNELS], the rows before the first token, oldest first */
@@ -25,12 +26,28 @@ struct conv_block {
     int n_channels;
 };
 
-typedef void conv_tokens(const struct conv_block *);
+/* What variants give. */
+struct conv_steps {
+    void (*tokens_f32)(const struct conv_block *);
+    void (*tokens_bf16)(const struct conv_block *);
+    /* The first channels of [n][4] floats into the columns of [4][CONV_CHANNELS]: how many, the
+     * rest is turned one by one. */
+    int (*turn4)(float *out, const float *rows, int n);
+};
 
 /* A lane's tables: the weights, then the rows before. */
 static inline size_t conv_scratch_bytes(int64_t K, int n_threads)
 {
     return (size_t)n_threads * (size_t)(2 * K - 1) * CONV_CHANNELS * sizeof(float);
+}
+
+/* Width of blocks: every lane the same number of them, if there are enough channels. */
+static inline int64_t conv_width(int64_t C, int n_lanes)
+{
+    const int64_t each = (C + n_lanes - 1) / n_lanes;
+    const int64_t n_blocks = (each + CONV_CHANNELS - 1) / CONV_CHANNELS * n_lanes;
+    const int64_t width = ((C + n_blocks - 1) / n_blocks + CONV_GRAIN - 1) / CONV_GRAIN * CONV_GRAIN;
+    return width < CONV_CHANNELS ? width : CONV_CHANNELS;
 }
 
 static inline float conv_load(const struct qrn_tensor *t, const void *data, int64_t i)
@@ -45,21 +62,17 @@ static inline void *conv_at(const struct qrn_tensor *t, int64_t i)
 }
 
 /* Weights of channels c .. c + n - 1, turned over: taps first. */
-static inline void conv_turn_weights(float *out, const struct qrn_tensor *weight, int64_t c, int n)
+static inline void conv_turn_weights(float *out, const struct qrn_tensor *weight, int64_t c, int n,
+                                     const struct conv_steps *steps)
 {
     const int64_t K = weight->shape[1];
-    const float *w = (const float *)weight->data + c * weight->stride[0];
-    if (K == 4 && weight->dtype == QRN_F32 && weight->stride[0] == 4) { /* a loop that vectorises */
-        for (int i = 0; i < n; i++)
-            for (int k = 0; k < 4; k++) out[k * CONV_CHANNELS + i] = w[i * 4 + k];
-    } else {
-        for (int i = 0; i < n; i++)
-            for (int64_t k = 0; k < K; k++)
-                out[k * CONV_CHANNELS + i] =
-                    conv_load(weight, conv_at(weight, (c + i) * weight->stride[0]), k);
-    }
-    for (int64_t k = 0; k < K; k++)
-        for (int i = n; i % CONV_GRAIN; i++) out[k * CONV_CHANNELS + i] = 0.0f;
+    int i = 0;
+    if (K == 4 && weight->dtype == QRN_F32 && weight->stride[0] == 4)
+        i = steps->turn4(out, (const float *)weight->data + c * 4, n);
+    for (; i < n; i++)
+        for (int64_t k = 0; k < K; k++)
+            out[k * CONV_CHANNELS + i] =
+                conv_load(weight, conv_at(weight, (c + i) * weight->stride[0]), k);
 }
 
 /* The K - 1 rows before absolute position p, out of the ring. */
@@ -69,8 +82,10 @@ static inline void conv_history_read(float *before, const struct qrn_ssm_conv_hi
     const int64_t C = a->x.shape[1], K = a->weight.shape[1];
     for (int64_t k = 0; k < K - 1; k++, before += CONV_CHANNELS) {
         const int64_t at = p + k - (K - 1);
-        memset(before, 0, CONV_CHANNELS * sizeof *before);
-        if (at >= 0) memcpy(before, ring + at % a->n_history * C + c, (size_t)n * sizeof *before);
+        if (at < 0)
+            memset(before, 0, (size_t)n * sizeof *before);
+        else
+            memcpy(before, ring + at % a->n_history * C + c, (size_t)n * sizeof *before);
     }
 }
 
@@ -86,34 +101,43 @@ static inline void conv_history_write(const struct qrn_ssm_conv_history_args *a,
     }
 }
 
+static inline void conv_history_block(const struct qrn_ssm_conv_history_args *a, int64_t s,
+                                      int64_t c, int n, float *weight,
+                                      const struct conv_steps *steps)
+{
+    const int32_t *begin = a->seq_begin.data, *position = a->position.data;
+    const int64_t K = a->weight.shape[1];
+    float *ring = (float *)(uintptr_t)(gdn_address(&a->history, s, 0) + a->history_offset);
+    float *before = weight + K * CONV_CHANNELS;
+    const struct conv_block block = {
+        .weight = weight, .before = before, .K = K, .n_channels = n,
+        .n_tokens = begin[s + 1] - begin[s],
+        .x = (const float *)a->x.data + begin[s] * a->x.stride[0] + c,
+        .out = (float *)a->out.data + begin[s] * a->out.stride[0] + c,
+        .x_stride = a->x.stride[0], .out_stride = a->out.stride[0],
+    };
+    if (block.n_tokens == 0) return;
+    conv_history_read(before, a, ring, position[s], c, n);
+    steps->tokens_f32(&block);
+    conv_history_write(a, ring, position[s], begin[s], block.n_tokens, c, n);
+}
+
 static inline void ssm_conv_history_walk(const struct qrn_cpu_lane *lane,
                                          const struct qrn_ssm_conv_history_args *a,
-                                         conv_tokens *tokens)
+                                         const struct conv_steps *steps)
 {
     const int64_t C = a->x.shape[1], K = a->weight.shape[1], n_seqs = a->position.shape[0];
-    const int32_t *begin = a->seq_begin.data, *position = a->position.data;
+    const int64_t width = conv_width(C, lane->n), n_blocks = (C + width - 1) / width;
     float *weight = (float *)lane->scratch + lane->i * (2 * K - 1) * CONV_CHANNELS;
-    float *before = weight + K * CONV_CHANNELS;
-    int64_t c_begin, c_end;
+    int64_t begin, end, turned = -1;
     if (a->x.shape[0] == 0) return;
-    qrn_cpu_share(lane, C, CONV_GRAIN, &c_begin, &c_end);
-    for (int64_t c = c_begin; c < c_end; c += CONV_CHANNELS) {
-        const int n = (int)(c_end - c < CONV_CHANNELS ? c_end - c : CONV_CHANNELS);
-        conv_turn_weights(weight, &a->weight, c, n);
-        for (int64_t s = 0; s < n_seqs; s++) {
-            const int64_t n_tokens = begin[s + 1] - begin[s];
-            if (n_tokens == 0) continue;
-            float *ring = (float *)(uintptr_t)(gdn_address(&a->history, s, 0) + a->history_offset);
-            conv_history_read(before, a, ring, position[s], c, n);
-            const struct conv_block block = {
-                .weight = weight, .before = before, .K = K, .n_tokens = n_tokens, .n_channels = n,
-                .x = (const float *)a->x.data + begin[s] * a->x.stride[0] + c,
-                .out = (float *)a->out.data + begin[s] * a->out.stride[0] + c,
-                .x_stride = a->x.stride[0], .out_stride = a->out.stride[0],
-            };
-            tokens(&block);
-            conv_history_write(a, ring, position[s], begin[s], n_tokens, c, n);
-        }
+    qrn_cpu_share(lane, n_blocks * n_seqs, 1, &begin, &end);
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t c = item / n_seqs * width;
+        const int n = (int)(C - c < width ? C - c : width);
+        if (turned != c) conv_turn_weights(weight, &a->weight, c, n, steps);
+        turned = c;
+        conv_history_block(a, item % n_seqs, c, n, weight, steps);
     }
 }
 
@@ -141,8 +165,6 @@ static inline void conv_state_read(float *before, const struct qrn_ssm_conv_args
         const void *state = conv_at(t, s * t->stride[0] + (c + i) * t->stride[1]);
         for (int64_t k = 0; k < K - 1; k++) before[k * CONV_CHANNELS + i] = conv_load(t, state, k);
     }
-    for (int64_t k = 0; k < K - 1; k++)
-        for (int i = n; i < CONV_GRAIN; i++) before[k * CONV_CHANNELS + i] = 0.0f;
 }
 
 /* Value k of the new state of channel i.  Through float and back is exact: it was bf16, or
@@ -169,37 +191,47 @@ static inline void conv_state_write(const struct conv_block *b, const struct qrn
     }
 }
 
-static inline void ssm_conv_walk(const struct qrn_cpu_lane *lane, const struct qrn_ssm_conv_args *a,
-                                 conv_tokens *tokens)
+static inline void conv_state_block(const struct qrn_ssm_conv_args *a, int64_t s, int64_t c, int n,
+                                    float *weight, const struct conv_steps *steps)
 {
     const bool ragged = qrn_tensor_present(&a->seq_begin);
-    const int64_t n_seqs = a->state_in.shape[0], C = a->state_in.shape[1], K = a->weight.shape[1];
-    const int64_t n_blocks = (C + CONV_GRAIN - 1) / CONV_GRAIN;
-    float *weight = (float *)lane->scratch + lane->i * (2 * K - 1) * CONV_CHANNELS;
+    const int64_t K = a->weight.shape[1];
     float *before = weight + K * CONV_CHANNELS;
+    const struct conv_block block = {
+        .weight = weight,
+        .before = before,
+        .K = K,
+        .n_channels = n,
+        .n_tokens = ragged
+                        ? gdn_seq_begin(&a->seq_begin, 0, s + 1) - gdn_seq_begin(&a->seq_begin, 0, s)
+                        : a->x.shape[1],
+        .x = conv_row(a, &a->x, s, c),
+        .out = conv_row(a, &a->out, s, c),
+        .x_stride = a->x.stride[ragged ? 0 : 1],
+        .out_stride = a->out.stride[ragged ? 0 : 1],
+    };
+    conv_state_read(before, a, s, c, n);
+    if (a->x.dtype == QRN_BF16)
+        steps->tokens_bf16(&block);
+    else
+        steps->tokens_f32(&block);
+    conv_state_write(&block, a, s, c);
+}
+
+static inline void ssm_conv_walk(const struct qrn_cpu_lane *lane, const struct qrn_ssm_conv_args *a,
+                                 const struct conv_steps *steps)
+{
+    const int64_t n_seqs = a->state_in.shape[0], C = a->state_in.shape[1], K = a->weight.shape[1];
+    const int64_t width = conv_width(C, lane->n), n_blocks = (C + width - 1) / width;
+    float *weight = (float *)lane->scratch + lane->i * (2 * K - 1) * CONV_CHANNELS;
     int64_t begin, end, turned = -1;
     qrn_cpu_share(lane, n_blocks * n_seqs, 1, &begin, &end);
     for (int64_t item = begin; item < end; item++) {
-        const int64_t c = item / n_seqs * CONV_GRAIN, s = item % n_seqs;
-        const int n = (int)(C - c < CONV_GRAIN ? C - c : CONV_GRAIN);
-        if (turned != c) conv_turn_weights(weight, &a->weight, c, n);
+        const int64_t c = item / n_seqs * width;
+        const int n = (int)(C - c < width ? C - c : width);
+        if (turned != c) conv_turn_weights(weight, &a->weight, c, n, steps);
         turned = c;
-        conv_state_read(before, a, s, c, n);
-        const struct conv_block block = {
-            .weight = weight,
-            .before = before,
-            .K = K,
-            .n_channels = n,
-            .n_tokens =
-                ragged ? gdn_seq_begin(&a->seq_begin, 0, s + 1) - gdn_seq_begin(&a->seq_begin, 0, s)
-                       : a->x.shape[1],
-            .x = conv_row(a, &a->x, s, c),
-            .out = conv_row(a, &a->out, s, c),
-            .x_stride = a->x.stride[ragged ? 0 : 1],
-            .out_stride = a->out.stride[ragged ? 0 : 1],
-        };
-        tokens(&block);
-        conv_state_write(&block, a, s, c);
+        conv_state_block(a, item % n_seqs, c, n, weight, steps);
     }
 }
 

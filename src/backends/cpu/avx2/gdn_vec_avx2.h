@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * The words that the templates of the gated delta net are written in, for AVX2. */
+ * The words that the templates of several ops are written in, for AVX2. */
 #ifndef QUERN_GDN_VEC_AVX2_H
 #define QUERN_GDN_VEC_AVX2_H
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "backends/cpu/avx2/vec_avx2.h"
@@ -21,6 +22,35 @@ static inline vec vmul(vec a, vec b) { return _mm256_mul_ps(a, b); }
 static inline vec vfma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
 static inline vec vfnma(vec a, vec b, vec c) { return _mm256_fnmadd_ps(a, b, c); }
 
+static inline vec vadd(vec a, vec b) { return _mm256_add_ps(a, b); }
+static inline vec vsub(vec a, vec b) { return _mm256_sub_ps(a, b); }
+static inline vec vlog1p(vec x) { return log1p_ps(x); }
+static inline vec vsigmoid(vec x) { return sigmoid_ps(x); }
+
+/* Some lane of x is not at most y. */
+static inline bool vabove(vec x, float y)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(x, vset1(y), _CMP_NLE_UQ)) != 0;
+}
+
+/* Lane by lane x > y ? a : b. */
+static inline vec vabove_select(vec x, float y, vec a, vec b)
+{
+    return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, vset1(y), _CMP_GT_OQ));
+}
+
+/* Neighbours change places. */
+static inline vec vswap(vec x) { return _mm256_permute_ps(x, 0xb1); }
+
+static inline void vcos_sin(vec x, vec *cosine, vec *sine)
+{
+    __m128 c[2], s[2];
+    cos_sin_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(x)), &c[0], &s[0]);
+    cos_sin_pd(_mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)), &c[1], &s[1]);
+    *cosine = _mm256_insertf128_ps(_mm256_castps128_ps256(c[0]), c[1], 1);
+    *sine = _mm256_insertf128_ps(_mm256_castps128_ps256(s[0]), s[1], 1);
+}
+
 static inline vec vload_first(const float *p, int n)
 {
     return _mm256_maskload_ps(p, first_lanes(n));
@@ -31,12 +61,25 @@ static inline void vstore_first(float *p, int n, vec v)
     _mm256_maskstore_ps(p, first_lanes(n), v);
 }
 
+/* LANES rows of four: out[k] is column k. */
+static inline void vload_turned4(const float *p, vec *out)
+{
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const vec a = vload(p), b = vload(p + 8), c = vload(p + 16), d = vload(p + 24);
+    const vec ab = _mm256_unpacklo_ps(a, b), cd = _mm256_unpacklo_ps(c, d);
+    const vec AB = _mm256_unpackhi_ps(a, b), CD = _mm256_unpackhi_ps(c, d);
+    out[0] = _mm256_permutevar8x32_ps(_mm256_shuffle_ps(ab, cd, 0x44), order);
+    out[1] = _mm256_permutevar8x32_ps(_mm256_shuffle_ps(ab, cd, 0xee), order);
+    out[2] = _mm256_permutevar8x32_ps(_mm256_shuffle_ps(AB, CD, 0x44), order);
+    out[3] = _mm256_permutevar8x32_ps(_mm256_shuffle_ps(AB, CD, 0xee), order);
+}
+
 /* bf16, of which only the first n (1 .. LANES) are there. */
 static inline vec vload_bf16(const uint16_t *p, int n)
 {
     uint16_t h[LANES] = {0};
-    memcpy(h, p, n < LANES ? (size_t)n * sizeof *h : sizeof h);
-    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)h));
+    const void *from = n < LANES ? memcpy(h, p, (size_t)n * sizeof *h) : p;
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
@@ -51,8 +94,8 @@ static inline void vstore_bf16(uint16_t *p, int n, vec v)
     r = _mm256_blendv_epi8(r, nan, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
     r = _mm256_srli_epi32(r, 16);
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(r, r), 0xd8);
-    _mm_storeu_si128((__m128i *)(void *)h, _mm256_castsi256_si128(packed));
-    memcpy(p, h, n < LANES ? (size_t)n * sizeof *h : sizeof h);
+    _mm_storeu_si128(n < LANES ? (void *)h : p, _mm256_castsi256_si128(packed));
+    if (n < LANES) memcpy(p, h, (size_t)n * sizeof *h);
 }
 
 #endif

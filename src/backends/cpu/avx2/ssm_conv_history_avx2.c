@@ -5,7 +5,7 @@
 
 static void run(void *lane, const void *args)
 {
-    ssm_conv_history_walk(lane, args, tokens_f32);
+    ssm_conv_history_walk(lane, args, &conv_steps);
 }
 
 const struct qrn_kernel qrn_cpu_ssm_conv_history_avx2 = {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * The words that the templates of the gated delta net are written in, for AVX-512. */
+ * The words that the templates of several ops are written in, for AVX-512. */
 #ifndef QUERN_GDN_VEC_AVX512_H
 #define QUERN_GDN_VEC_AVX512_H
+
+#include <stdbool.h>
 
 #include "backends/cpu/avx512/vec_avx512.h"
 
@@ -19,6 +21,35 @@ static inline vec vmul(vec a, vec b) { return _mm512_mul_ps(a, b); }
 static inline vec vfma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vec vfnma(vec a, vec b, vec c) { return _mm512_fnmadd_ps(a, b, c); }
 
+static inline vec vadd(vec a, vec b) { return _mm512_add_ps(a, b); }
+static inline vec vsub(vec a, vec b) { return _mm512_sub_ps(a, b); }
+static inline vec vlog1p(vec x) { return log1p_ps(x); }
+static inline vec vsigmoid(vec x) { return sigmoid_ps(x); }
+
+/* Some lane of x is not at most y. */
+static inline bool vabove(vec x, float y)
+{
+    return _mm512_cmp_ps_mask(x, vset1(y), _CMP_NLE_UQ) != 0;
+}
+
+/* Lane by lane x > y ? a : b. */
+static inline vec vabove_select(vec x, float y, vec a, vec b)
+{
+    return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, vset1(y), _CMP_GT_OQ), a);
+}
+
+/* Neighbours change places. */
+static inline vec vswap(vec x) { return _mm512_permute_ps(x, 0xb1); }
+
+static inline void vcos_sin(vec x, vec *cosine, vec *sine)
+{
+    __m256 c[2], s[2];
+    cos_sin_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(x)), &c[0], &s[0]);
+    cos_sin_pd(_mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)), &c[1], &s[1]);
+    *cosine = _mm512_insertf32x8(_mm512_castps256_ps512(c[0]), c[1], 1);
+    *sine = _mm512_insertf32x8(_mm512_castps256_ps512(s[0]), s[1], 1);
+}
+
 static inline vec vload_first(const float *p, int n)
 {
     return _mm512_maskz_loadu_ps(first_lanes(n), p);
@@ -27,6 +58,20 @@ static inline vec vload_first(const float *p, int n)
 static inline void vstore_first(float *p, int n, vec v)
 {
     _mm512_mask_storeu_ps(p, first_lanes(n), v);
+}
+
+/* LANES rows of four: out[k] is column k. */
+static inline void vload_turned4(const float *p, vec *out)
+{
+    const __m512i low = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(2));
+    const vec a = vload(p), b = vload(p + 16), c = vload(p + 32), d = vload(p + 48);
+    const vec ab = _mm512_permutex2var_ps(a, low, b), cd = _mm512_permutex2var_ps(c, low, d);
+    const vec AB = _mm512_permutex2var_ps(a, high, b), CD = _mm512_permutex2var_ps(c, high, d);
+    out[0] = _mm512_shuffle_f32x4(ab, cd, 0x44);
+    out[1] = _mm512_shuffle_f32x4(ab, cd, 0xee);
+    out[2] = _mm512_shuffle_f32x4(AB, CD, 0x44);
+    out[3] = _mm512_shuffle_f32x4(AB, CD, 0xee);
 }
 
 /* bf16, of which only the first n (1 .. LANES) are there. */

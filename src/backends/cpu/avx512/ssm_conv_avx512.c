@@ -3,15 +3,9 @@
 #include "backends/cpu/avx512/gdn_vec_avx512.h"
 #include "backends/cpu/ssm_conv_tokens.inc"
 
-static void tokens_bf16(const struct conv_block *b)
-{
-    conv_tokens_of(b, true);
-}
-
 static void run(void *lane, const void *args)
 {
-    const struct qrn_ssm_conv_args *a = args;
-    ssm_conv_walk(lane, a, a->x.dtype == QRN_BF16 ? tokens_bf16 : tokens_f32);
+    ssm_conv_walk(lane, args, &conv_steps);
 }
 
 const struct qrn_kernel qrn_cpu_ssm_conv_avx512 = {

@@ -36,6 +36,68 @@ static inline __m512 exp_ps(__m512 x)
     return _mm512_mask_mov_ps(p, high, _mm512_set1_ps(__builtin_inff()));
 }
 
+/* log(1 + x) for x >= 0, error below 3 units in the last place, small x too. */
+static inline __m512 log1p_ps(__m512 x)
+{
+    const __m512 one = _mm512_set1_ps(1.0f), u = _mm512_add_ps(x, one);
+    /* u = m 2^e with m from 0.7 to 1.4 */
+    const __m512 twice = _mm512_mul_ps(u, _mm512_set1_ps(1.41421356f));
+    const __m512 e = _mm512_getexp_ps(twice);
+    const __m512 f = _mm512_sub_ps(
+        _mm512_scalef_ps(u, _mm512_sub_ps(_mm512_setzero_ps(), e)), one);
+    __m512 p = _mm512_set1_ps(7.0376836292e-2f); /* Cephes, logf */
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(-1.1514610310e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.1676998740e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(-1.2420140846e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.4249322787e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(-1.6668057665e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.0000714765e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(-2.4999993993e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(3.3333331174e-1f));
+    const __m512 f2 = _mm512_mul_ps(f, f);
+    p = _mm512_mul_ps(p, _mm512_mul_ps(f2, f));
+    p = _mm512_fmadd_ps(e, _mm512_set1_ps(-2.12194440e-4f), p);
+    /* what rounding took from 1 + x */
+    const __m512 lost = _mm512_div_ps(_mm512_sub_ps(x, _mm512_sub_ps(u, one)), u);
+    p = _mm512_add_ps(p, lost);
+    p = _mm512_add_ps(f, _mm512_fmadd_ps(f2, _mm512_set1_ps(-0.5f), p));
+    return _mm512_fmadd_ps(e, _mm512_set1_ps(0.693359375f), p);
+}
+
+/* Cosine and sine of any |x| up to 2^26, as floats within half a unit in the last place but for
+ * one in ten thousand: by float64 throughout. */
+static inline void cos_sin_pd(__m512d x, __m256 *cosine, __m256 *sine)
+{
+    const __m512d n = _mm512_roundscale_pd(_mm512_mul_pd(x, _mm512_set1_pd(0.6366197723675814)),
+                                           _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512d r = _mm512_fnmadd_pd(n, _mm512_set1_pd(1.5707963267948966), x);
+    r = _mm512_fnmadd_pd(n, _mm512_set1_pd(6.123233995736766e-17), r);
+    const __m512d r2 = _mm512_mul_pd(r, r);
+    __m512d s = _mm512_set1_pd(-2.5050747762857807e-8); /* Cephes, sin and cos */
+    s = _mm512_fmadd_pd(s, r2, _mm512_set1_pd(2.7557313621385722e-6));
+    s = _mm512_fmadd_pd(s, r2, _mm512_set1_pd(-1.9841269829589539e-4));
+    s = _mm512_fmadd_pd(s, r2, _mm512_set1_pd(8.3333333333221186e-3));
+    s = _mm512_fmadd_pd(s, r2, _mm512_set1_pd(-1.6666666666666631e-1));
+    s = _mm512_fmadd_pd(_mm512_mul_pd(s, r2), r, r);
+    __m512d c = _mm512_set1_pd(2.0875723212981748e-9);
+    c = _mm512_fmadd_pd(c, r2, _mm512_set1_pd(-2.7557314351390663e-7));
+    c = _mm512_fmadd_pd(c, r2, _mm512_set1_pd(2.4801587288851704e-5));
+    c = _mm512_fmadd_pd(c, r2, _mm512_set1_pd(-1.3888888888873056e-3));
+    c = _mm512_fmadd_pd(c, r2, _mm512_set1_pd(4.1666666666666595e-2));
+    c = _mm512_fmadd_pd(c, r2, _mm512_set1_pd(-0.5));
+    c = _mm512_fmadd_pd(c, r2, _mm512_set1_pd(1.0));
+    /* by the quarter: 0: c, s; 1: -s, c; 2: -c, -s; 3: s, -c */
+    const __m512i q = _mm512_cvtpd_epi64(n), one = _mm512_set1_epi64(1);
+    const __mmask8 odd = _mm512_test_epi64_mask(q, one);
+    const __m512i cos_sign = _mm512_slli_epi64(_mm512_add_epi64(q, one), 62);
+    const __m512i sin_sign = _mm512_slli_epi64(q, 62), sign = _mm512_set1_epi64(INT64_MIN);
+    const __m512d a = _mm512_mask_blend_pd(odd, c, s), b = _mm512_mask_blend_pd(odd, s, c);
+    *cosine = _mm512_cvtpd_ps(
+        _mm512_xor_pd(a, _mm512_castsi512_pd(_mm512_and_si512(cos_sign, sign))));
+    *sine = _mm512_cvtpd_ps(
+        _mm512_xor_pd(b, _mm512_castsi512_pd(_mm512_and_si512(sin_sign, sign))));
+}
+
 /* 1 / (1 + e^-x) */
 static inline __m512 sigmoid_ps(__m512 x)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * gdn_gates in portable C, the only variant: a few numbers a token. */
+ * gdn_gates in portable C. */
 #include <math.h>
 
 #include "backends/cpu/cpu.h"

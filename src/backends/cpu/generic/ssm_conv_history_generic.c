@@ -2,14 +2,9 @@
  * ssm_conv_history in portable C. */
 #include "backends/cpu/generic/ssm_conv_tokens.h"
 
-static void tokens(const struct conv_block *b)
-{
-    conv_tokens_of(b, false);
-}
-
 static void run(void *lane, const void *args)
 {
-    ssm_conv_history_walk(lane, args, tokens);
+    ssm_conv_history_walk(lane, args, &conv_steps);
 }
 
 const struct qrn_kernel qrn_cpu_ssm_conv_history_generic = {
