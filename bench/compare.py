@@ -232,7 +232,7 @@ class Table:
                      "%.0f" % (n_ops / llama / 1000) if llama else "",
                      llama * 1000 / ns if llama else 0, wants, None)
 
-    def op_against(self, name, op, case, llama_op, params, wants, rotate=0, only=""):
+    def op_against(self, name, op, case, llama_op, params, wants, rotate=0, only=".*"):
         if not self.wanted(name):
             return
         p = self.programs
@@ -247,7 +247,7 @@ class Table:
             self.op_against("gated delta rule T %d, 32 heads" % n, "gdn_open_chunk",
                             "T %d at 0 Hk 32 Hv 32 d 128" % n, "GATED_DELTA_NET", GDN % n, 5)
         self.op_against("gated delta rule T 1, all 64 positions", "gdn_open_chunk",
-                        "Hk 32 Hv 32 d 128", "GATED_DELTA_NET", GDN % 1, 1.5, 512, "T 1 at")
+                        "Hk 32 Hv 32 d 128", "GATED_DELTA_NET", GDN % 1, 1.5, 512, "T 1 at .*")
         self.op_against("ssm_conv T 512 C 3328", "ssm_conv", "T 512 C 3328 K 4", "SSM_CONV",
                         "ne_a=\\[515,3328", 15)
         self.op_against("ssm_conv T 934 C 8192", "ssm_conv", "T 934 C 8192 K 4", "SSM_CONV",
@@ -267,10 +267,9 @@ class Table:
         case, p = "f16 T 4096 at 0 H 16/2 d 256", self.programs
         tiles = [min(i + 1, 17) for i in range(64)]
         wants = 1.3 * sum(tiles) / sum(range(1, 65))
-        both = self.series(name, causal=lambda: p.picked_us("attention_paged", case) * 2,
-                           window=lambda: p.picked_us("attention_paged", case + " window 1024"))
-        both["causal"] -= both["window"]
-        share = both["window"] / both["causal"]
+        v = self.series(name, causal=lambda: p.picked_us("attention_paged", case, only=case),
+                        window=lambda: p.picked_us("attention_paged", case + " window 1024"))
+        share = v["window"] / v["causal"]
         self.add(name, "%.2f of its time" % share, "", 0, "%.2f" % wants, share <= wants)
 
     def all(self):

@@ -41,9 +41,9 @@ class Programs:
         run = self.op(op, case, rotate)
         return [r for r in run["results"] if r["picked"]], run
 
-    def picked_us(self, op, case, rotate=0, only=""):
-        """Their time, averaged over the cases whose name begins with only."""
-        rows = [r for r in self.picked(op, case, rotate)[0] if r["case"].startswith(only)]
+    def picked_us(self, op, case, rotate=0, only=".*"):
+        """Their time, averaged over the cases whose whole name matches only."""
+        rows = [r for r in self.picked(op, case, rotate)[0] if re.fullmatch(only, r["case"])]
         return sum(r["ns"] for r in rows) / len(rows) * 1e-3
 
     # --- llama.cpp ---
