@@ -86,6 +86,7 @@ static void test_usage_errors(void **state)
     expect_usage(RUN("bench", "-p", "0", "-n", "0"), "--n-prompt and --n-gen are both 0");
     expect_usage(RUN("bench", "--op", "fly"), "there is no op \"fly\"");
     expect_usage(RUN("bench", "--case", "x"), "--case goes with --op");
+    expect_usage(RUN("bench", "--rotate", "8"), "--rotate goes with --op");
     expect_usage(RUN("logits", "-p", "a"), "wants --output FILE");
     expect_usage(RUN("logits", "-o", "x"), "wants one of --prompt, --file and --ids");
     expect_usage(RUN("perplexity"), "wants --file FILE");

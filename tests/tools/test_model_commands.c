@@ -411,6 +411,12 @@ static void test_bench_of_an_op(void **state)
     assert_true(json_real_value(json_object_get(first, "gb_s")) > 0.0);
     assert_true(json_is_true(json_object_get(first, "picked")));
     json_decref(value);
+    value = json_of(
+        RUN("bench", "--op", "rms_norm", "--case", "1x4096", "--rotate", "2", "-o", "json"));
+    assert_true(json_real_value(json_object_get(value, "peak_read_gb_s")) > 0.0);
+    assert_true(json_real_value(json_object_get(value, "peak_copy_gb_s")) > 0.0);
+    assert_true(json_array_size(json_object_get(value, "results")) > 0);
+    json_decref(value);
     expect_failure(RUN("bench", "--op", "rms_norm", "--case", "moon"),
                    "no case of rms_norm that has \"moon\" in its name");
 }
