@@ -27,8 +27,10 @@ static bool weights(struct bench_memory *m, enum qrn_dtype dtype, int64_t n0, in
 /* "q8 packed" */
 static const char *form(int64_t activation, int64_t layout)
 {
-    if (layout == QRN_LAYOUT_PACKED) return activation == QRN_ACT_Q8 ? "q8 packed" : "f32 packed";
-    return activation == QRN_ACT_Q8 ? "q8" : "f32";
+    static const char *const forms[][2] = {[QRN_ACT_F32] = {"f32", "f32 packed"},
+                                           [QRN_ACT_Q8] = {"q8", "q8 packed"},
+                                           [QRN_ACT_BF16] = {"bf16", "bf16 packed"}};
+    return forms[activation][layout == QRN_LAYOUT_PACKED];
 }
 
 /* type, N, K, M, activation, layout */
@@ -128,6 +130,7 @@ static void embedding(struct bench_memory *m, const int64_t *n, struct bench_cas
 
 const struct bench_row bench_rows_matmul[] = {
     PRODUCTS(QRN_F32, QRN_ACT_F32), PRODUCTS(QRN_F16, QRN_ACT_F32), PRODUCTS(QRN_BF16, QRN_ACT_F32),
+    PRODUCTS(QRN_BF16, QRN_ACT_BF16),
     BLOCKS(QRN_Q4_0), BLOCKS(QRN_Q4_1), BLOCKS(QRN_Q5_0), BLOCKS(QRN_Q5_1), BLOCKS(QRN_Q8_0),
     BLOCKS(QRN_Q2_K), BLOCKS(QRN_Q3_K), BLOCKS(QRN_Q4_K), BLOCKS(QRN_Q5_K), BLOCKS(QRN_Q6_K),
     BLOCKS(QRN_IQ4_NL), BLOCKS(QRN_IQ4_XS), BLOCKS(QRN_TQ1_0), BLOCKS(QRN_TQ2_0), BLOCKS(QRN_MXFP4),

@@ -13,7 +13,8 @@ extern "C" {
 /** How activations enter a product. */
 enum qrn_activation_type {
     QRN_ACT_F32, /* as they are */
-    QRN_ACT_Q8   /* rounded to 8 bits by blocks of 32 along K, as struct qrn_q8_act says */
+    QRN_ACT_Q8,  /* rounded to 8 bits by blocks of 32 along K, as struct qrn_q8_act says */
+    QRN_ACT_BF16 /* rounded to bf16, to the nearest, halves to even */
 };
 
 /** How a weight matrix lies in memory. */
@@ -50,6 +51,10 @@ enum qrn_weight_layout {
  * the bits are those of the float32 x that it was made from.  activation is then QRN_ACT_Q8, and the
  * weights are of a type that has a form as integers.
  *
+ * QRN_ACT_BF16 is for bf16 weights, sums stay float32; other weight types are not affected by it.
+ * With bf16 weights x may then be bf16 itself: the bits are those of the float32 x that it was
+ * rounded from.
+ *
  * QRN_LAYOUT_PACKED: w.data is what matmul_pack wrote; w.dtype and w.shape ([N, K] or [E, N, K],
  * contiguous) stay those of the weights; w.n_bytes is exactly what qrn_matmul_packed_bytes gave,
  * else no kernel takes it (QRN_ERR_UNSUPPORTED); scales and biases are absent, they are inside.
@@ -58,9 +63,9 @@ struct qrn_matmul_args {
     struct qrn_tensor w;      /* [N, K], [n2, N, K] or [n3, n2, N, K] */
     struct qrn_tensor scales; /* MLX codes in rows only */
     struct qrn_tensor biases; /* as scales */
-    struct qrn_tensor x;   /* [M, K], [m2, M, K] or [m3, m2, M, K]; f32 or Q8_ACT; not fewer
-                              dimensions than w */
-    struct qrn_tensor out; /* as x with N in place of K */
+    struct qrn_tensor x;      /* [M, K], [m2, M, K] or [m3, m2, M, K]; f32, Q8_ACT or bf16; not
+                              fewer dimensions than w */
+    struct qrn_tensor out;    /* as x with N in place of K */
     enum qrn_activation_type activation;
     enum qrn_weight_layout layout;
 };

@@ -262,9 +262,10 @@ static enum qrn_status rows_matrix(struct loader *ld, const struct row_run *runs
 static enum qrn_activation_type choose_activation(const struct loader *ld, enum qrn_dtype dtype,
                                                   int64_t n_in, enum matrix_use use)
 {
+    if (ld->options->exact || use != BIG) return QRN_ACT_F32;
+    if (dtype == QRN_BF16) return QRN_ACT_BF16;
     const bool plain = qrn_dtype_info(dtype)->block_elements == 1;
-    const bool eight_bits = !ld->options->exact && use == BIG && !plain && n_in % 32 == 0;
-    return eight_bits ? QRN_ACT_Q8 : QRN_ACT_F32;
+    return !plain && n_in % 32 == 0 ? QRN_ACT_Q8 : QRN_ACT_F32;
 }
 
 /* Frees the buffers made since there were n: what rows were gathered into before packing. */

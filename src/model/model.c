@@ -76,13 +76,13 @@ static enum qrn_status measure(struct qrn_model *m, struct qrn_error *err)
     return QRN_OK;
 }
 
-/* "quern 0.1.0, cpu avx512vnni, q8 activations, f16 cache, weights f32+q4_0" */
+/* "quern 0.1.0, cpu avx512vnni, rounded activations, f16 cache, weights f32+q4_0" */
 static enum qrn_status name_bits(struct qrn_model *m, bool exact, struct qrn_error *err)
 {
     char text[512];
     size_t n = (size_t)snprintf(
         text, sizeof text, "quern %s, %s, %s activations, %s cache, weights", qrn_version(),
-        qrn_device_bits(m->device), exact ? "f32" : "q8", qrn_dtype_info(m->kv_dtype)->name);
+        qrn_device_bits(m->device), exact ? "f32" : "rounded", qrn_dtype_info(m->kv_dtype)->name);
     for (int t = 0, first = 1; t < QRN_DTYPE_COUNT && n < sizeof text; t++) {
         if (!(m->weights.dtypes >> t & 1)) continue;
         n += (size_t)snprintf(text + n, sizeof text - n, "%c%s", first ? ' ' : '+',

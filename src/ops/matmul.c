@@ -67,8 +67,9 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
     const struct qrn_dtype_info *type = qrn_dtype_info(a->w.dtype);
     const double x = (double)qrn_tensor_n_elements(&a->x),
                  out = (double)qrn_tensor_n_elements(&a->out);
+    const struct qrn_dtype_info *x_type = qrn_dtype_info(a->x.dtype);
     *n_flops = 2.0 * out * (double)dim(&a->x, 0);
-    *n_bytes = x * (a->x.dtype == QRN_Q8_ACT ? 1.5 : 4.0) + 4.0 * out +
+    *n_bytes = x * x_type->block_bytes / x_type->block_elements + 4.0 * out +
                (double)qrn_tensor_n_elements(&a->w) * type->block_bytes / type->block_elements;
 }
 

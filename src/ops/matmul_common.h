@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include "base/half.h"
 #include "core/op.h"
 #include "formats/blocks.h"
 #include "formats/q8_act.h"
@@ -39,6 +40,12 @@ static inline bool qrn_has_integer_form(enum qrn_dtype t)
     default:
         return qrn_is_mlx(t);
     }
+}
+
+/* Whether a product rounds its activations to bf16. */
+static inline bool qrn_acts_bf16(enum qrn_activation_type activation, enum qrn_dtype w)
+{
+    return activation == QRN_ACT_BF16 && w == QRN_BF16;
 }
 
 /* Elements of one scale of MLX codes. */
@@ -120,8 +127,8 @@ static inline enum qrn_status qrn_check_activation(const char *op,
                                                    enum qrn_activation_type activation, int64_t k,
                                                    struct qrn_error *err)
 {
-    if ((int)activation < QRN_ACT_F32 || (int)activation > QRN_ACT_Q8)
-        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: activation is %d, wants 0 or 1", op,
+    if ((int)activation < QRN_ACT_F32 || (int)activation > QRN_ACT_BF16)
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: activation is %d, wants 0 to 2", op,
                         (int)activation);
     if (activation == QRN_ACT_Q8 && k % 32)
         return qrn_fail(err, QRN_ERR_SHAPE,
@@ -129,14 +136,19 @@ static inline enum qrn_status qrn_check_activation(const char *op,
     return QRN_OK;
 }
 
-/* Activations: float32, or rounded ones for a product of integers. */
+/* Activations: float32, or rounded ones for a product of integers or of bf16. */
 static inline enum qrn_status qrn_check_x(const char *op, const struct qrn_tensor *x,
                                           const struct qrn_tensor *w,
                                           enum qrn_activation_type activation,
                                           struct qrn_error *err)
 {
-    QRN_TRY(qrn_check_dtype(op, "x", x, err, 2, QRN_F32, QRN_Q8_ACT));
+    QRN_TRY(qrn_check_dtype(op, "x", x, err, 3, QRN_F32, QRN_Q8_ACT, QRN_BF16));
     if (x->dtype == QRN_F32) return QRN_OK;
+    if (x->dtype == QRN_BF16 && !qrn_acts_bf16(activation, w->dtype))
+        return qrn_fail(err, QRN_ERR_DTYPE,
+                        "%s: x is bf16, wants f32 but with bf16 weights and activation 2 (BF16)",
+                        op);
+    if (x->dtype == QRN_BF16) return QRN_OK;
     if (activation != QRN_ACT_Q8)
         return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: x is q8_act, activation wants to be 1 (Q8)",
                         op);
@@ -229,12 +241,34 @@ static inline void qrn_weight_decode(const struct qrn_weight_row *row, int64_t k
     }
 }
 
+/* For references: n <= 32 activations at x as the op multiplies them. */
+static inline void qrn_ref_acts(enum qrn_dtype type, const void *x, int64_t n, bool q8, bool bf16,
+                                double *out)
+{
+    struct qrn_q8_act block = {.d = 0.0f};
+    if (type == QRN_Q8_ACT)
+        memcpy(&block, x, sizeof block);
+    else if (q8)
+        qrn_q8_act_block(x, &block);
+    for (int64_t i = 0; i < n; i++) {
+        if (q8)
+            out[i] = (double)block.d * block.q[i];
+        else if (type == QRN_BF16)
+            out[i] = (double)qrn_bf16_to_float(((const uint16_t *)x)[i]);
+        else if (bf16)
+            out[i] = (double)qrn_bf16_to_float(qrn_float_to_bf16(((const float *)x)[i]));
+        else
+            out[i] = (double)((const float *)x)[i];
+    }
+}
+
 /* For references: sum over k of weights and activations (rounded where the op rounds them, or rounded
  * already), in float64.  x: what the tensor's data is; at: its element where the row begins. */
 static inline double qrn_ref_dot(const struct qrn_weight_row *row, const struct qrn_tensor *x,
                                  int64_t at, int64_t k, enum qrn_activation_type activation)
 {
     const bool q8 = activation == QRN_ACT_Q8 && qrn_has_integer_form(row->dtype);
+    const bool bf16 = qrn_acts_bf16(activation, row->dtype);
     const char *from = (const char *)x->data + qrn_block_offset(x->dtype, at);
     double sum = 0.0;
     for (int64_t k0 = 0; k0 < k; k0 += 256) {
@@ -242,16 +276,10 @@ static inline double qrn_ref_dot(const struct qrn_weight_row *row, const struct 
         const int64_t n = k - k0 < 256 ? k - k0 : 256;
         qrn_weight_decode(row, k0, n, w);
         for (int64_t i = 0; i < n; i += 32) {
-            struct qrn_q8_act block = {.d = 0.0f};
-            const char *x32 = from + qrn_block_offset(x->dtype, k0 + i);
+            double acts[32];
             const int64_t end = n - i < 32 ? n - i : 32;
-            if (x->dtype == QRN_Q8_ACT)
-                memcpy(&block, x32, sizeof block);
-            else if (q8)
-                qrn_q8_act_block((const float *)(const void *)x32, &block);
-            for (int64_t j = 0; j < end; j++)
-                sum += (double)w[i + j] * (q8 ? (double)block.d * block.q[j]
-                                              : (double)((const float *)(const void *)x32)[j]);
+            qrn_ref_acts(x->dtype, from + qrn_block_offset(x->dtype, k0 + i), end, q8, bf16, acts);
+            for (int64_t j = 0; j < end; j++) sum += (double)w[i + j] * acts[j];
         }
     }
     return sum;

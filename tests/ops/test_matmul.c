@@ -396,8 +396,8 @@ static void test_errors(void **state)
     a.x = qrn_tensor_3d(QRN_F32, good.x.data, 3, 1, 64);
     op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul: x.shape[0] is 3, wants a multiple of 2");
     a = good;
-    a.activation = (enum qrn_activation_type)2;
-    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "matmul: activation is 2, wants 0 or 1");
+    a.activation = (enum qrn_activation_type)3;
+    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "matmul: activation is 3, wants 0 to 2");
     a = good;
     a.layout = (enum qrn_weight_layout)7;
     op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "matmul: layout is 7, wants 0 or 1");

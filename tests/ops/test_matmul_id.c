@@ -208,7 +208,7 @@ static void test_errors(void **state)
     op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul_id: out.shape[2] is 18, wants 19");
     a = good;
     a.activation = (enum qrn_activation_type) - 1;
-    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "matmul_id: activation is -1, wants 0 or 1");
+    op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT, "matmul_id: activation is -1, wants 0 to 2");
     a = good; /* one row of ids seen as very many; no rows of weights, so out is empty */
     a.x.shape[0] = a.ids.shape[0] = a.out.shape[0] = (int64_t)1 << 30;
     a.x.stride[0] = a.ids.stride[0] = 0;

@@ -11,6 +11,7 @@ struct matmul_job {
     const struct qrn_tensor *w, *scales, *biases, *x, *out;
     bool packed, q8; /* q8: activations are rounded, and the type has an integer form */
     bool acts;       /* x holds them rounded */
+    bool bf16;       /* weights are, and activations are rounded to it */
     int64_t n, k;
     int64_t n_matrices;
     int64_t n_x;               /* rows of x in all, numbered as its leading dimensions flatten */
@@ -41,6 +42,7 @@ static inline struct matmul_job matmul_job(const struct qrn_matmul_args *a)
         .packed = a->layout == QRN_LAYOUT_PACKED,
         .q8 = a->activation == QRN_ACT_Q8 && qrn_has_integer_form(a->w.dtype),
         .acts = a->x.dtype == QRN_Q8_ACT,
+        .bf16 = qrn_acts_bf16(a->activation, a->w.dtype),
         .n = matmul_dim(&a->w, 1),
         .k = matmul_dim(&a->w, 0),
         .n_matrices = w2 * w3,
@@ -66,6 +68,7 @@ static inline struct matmul_job matmul_id_job(const struct qrn_matmul_id_args *a
         .packed = a->layout == QRN_LAYOUT_PACKED,
         .q8 = a->activation == QRN_ACT_Q8 && qrn_has_integer_form(a->w.dtype),
         .acts = a->x.dtype == QRN_Q8_ACT,
+        .bf16 = qrn_acts_bf16(a->activation, a->w.dtype),
         .n = a->w.shape[1],
         .k = a->w.shape[2],
         .n_matrices = a->w.shape[0],
@@ -109,7 +112,7 @@ static inline int64_t matmul_n_rows(const struct matmul_job *j, int64_t i)
 
 struct matmul_row {
     int64_t i_x;   /* among all rows of x */
-    const void *x; /* of x as it is given: floats or struct qrn_q8_act */
+    const void *x; /* of x as it is given: floats, bf16 or struct qrn_q8_act */
     float *out;
 };
 

@@ -219,7 +219,7 @@ static struct matmul_unit unit(const struct matmul_job *j)
 
 static bool takes(const struct matmul_job *j)
 {
-    return !j->q8;
+    return !j->q8 && !j->bf16;
 }
 
 MATMUL_KERNEL(matmul, avx2, QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C);

@@ -317,7 +317,7 @@ static struct matmul_unit unit(const struct matmul_job *j)
 
 static bool takes(const struct matmul_job *j)
 {
-    return !j->q8;
+    return !j->q8 && !j->bf16;
 }
 
 MATMUL_KERNEL(matmul, avx512, QRN_CPU_AVX512);

@@ -11,17 +11,24 @@ struct weights {
     int16_t level[32];
 };
 
+/* Columns of bf16 products: in whole blocks. */
+static int64_t padded_k(const struct matmul_job *j)
+{
+    return (j->k + 31) / 32 * 32;
+}
+
 static size_t acts_bytes(const struct matmul_job *j)
 {
-    const bool round = j->q8 && !j->acts;
-    const size_t n = round ? (size_t)(j->n_x * (j->k / 32)) * sizeof(struct qrn_q8_act) : 0;
+    size_t n = 0;
+    if (j->q8 && !j->acts) n = (size_t)(j->n_x * (j->k / 32)) * sizeof(struct qrn_q8_act);
+    if (j->bf16) n = (size_t)(j->n_x * padded_k(j)) * sizeof(float);
     return (n + 63) / 64 * 64;
 }
 
 static size_t row_bytes(const struct matmul_job *j)
 {
     const size_t n =
-        j->q8 ? (size_t)(j->k / 32) * sizeof(struct weights) : (size_t)j->k * sizeof(float);
+        j->q8 ? (size_t)(j->k / 32) * sizeof(struct weights) : (size_t)padded_k(j) * sizeof(float);
     return (n + 63) / 64 * 64;
 }
 
@@ -74,23 +81,67 @@ static float dot_f32(const float *w, const float *x, int64_t k)
     return acc;
 }
 
+/* Row i of x to bf16, as floats, with zeros up to whole blocks. */
+static void round_bf16(const struct matmul_job *j, int64_t i, float *out)
+{
+    const int64_t at = qrn_row_at(j->x, i);
+    for (int64_t k = 0; k < padded_k(j); k++) {
+        uint16_t h = 0;
+        if (k < j->k)
+            h = j->x->dtype == QRN_BF16 ? ((const uint16_t *)j->x->data)[at + k]
+                                        : qrn_float_to_bf16(((const float *)j->x->data)[at + k]);
+        out[k] = qrn_bf16_to_float(h);
+    }
+}
+
+/* The order of AMX, as in matmul_bf16.h. */
+static float dot_bf16(const float *w, const float *x, int64_t n_blocks)
+{
+    float acc = 0.0f;
+    for (int64_t b = 0; b < n_blocks; b++) {
+        float even = 0.0f, odd = 0.0f;
+        for (int i = 0; i < 16; i++, w += 2, x += 2) {
+            even = fmaf(w[0], x[0], even);
+            odd = fmaf(w[1], x[1], odd);
+        }
+        acc += even + odd;
+    }
+    return acc;
+}
+
+/* One weight row, decoded, with one row of x. */
+static float dot(const struct matmul_job *j, const void *w, const void *acts, struct matmul_row row)
+{
+    const struct matmul_form *form = qrn_matmul_form(j->w->dtype);
+    if (j->q8) {
+        const struct qrn_q8_act *x =
+            j->acts ? row.x : (const struct qrn_q8_act *)acts + row.i_x * (j->k / 32);
+        return dot_q8(w, x, j->k / 32, matmul_has_min(form));
+    }
+    if (j->bf16) return dot_bf16(w, (const float *)acts + row.i_x * padded_k(j), padded_k(j) / 32);
+    return dot_f32(w, row.x, j->k);
+}
+
 static void run(const struct qrn_cpu_lane *lane, struct matmul_job *j)
 {
     char *at = lane->scratch;
     j->first = (int32_t *)(void *)at;
     j->slots = j->ids ? j->first + j->n_matrices + 1 : NULL;
-    struct qrn_q8_act *acts = (struct qrn_q8_act *)(void *)(at += matmul_slots_bytes(j));
+    void *const acts = at += matmul_slots_bytes(j);
     void *decoded = at + acts_bytes(j) + row_bytes(j) * (size_t)lane->i;
     const struct matmul_form *form = qrn_matmul_form(j->w->dtype);
     const int64_t n_blocks = j->k / 32;
     int64_t begin, end;
     if (j->ids && lane->i == 0) matmul_sort_slots(j);
-    if (j->q8 && !j->acts) {
-        qrn_cpu_share(lane, j->n_x * n_blocks, 1, &begin, &end);
-        for (int64_t b = begin; b < end; b++)
-            qrn_q8_act_block(qrn_row_f32(j->x, b / n_blocks) + b % n_blocks * 32, acts + b);
-    }
-    if (j->ids || (j->q8 && !j->acts)) qrn_cpu_lane_wait(lane);
+    const bool round_q8 = j->q8 && !j->acts;
+    qrn_cpu_share(lane, j->n_x * n_blocks, 1, &begin, &end);
+    for (int64_t b = begin; b < end && round_q8; b++)
+        qrn_q8_act_block(qrn_row_f32(j->x, b / n_blocks) + b % n_blocks * 32,
+                         (struct qrn_q8_act *)acts + b);
+    qrn_cpu_share(lane, j->n_x, 1, &begin, &end);
+    for (int64_t r = begin; r < end && j->bf16; r++)
+        round_bf16(j, r, (float *)acts + r * padded_k(j));
+    if (j->ids || round_q8 || j->bf16) qrn_cpu_lane_wait(lane);
     qrn_cpu_share(lane, j->n, 1, &begin, &end);
     for (int64_t i = 0; i < j->n_matrices; i++) {
         const int64_t n_rows = matmul_n_rows(j, i);
@@ -101,11 +152,10 @@ static void run(const struct qrn_cpu_lane *lane, struct matmul_job *j)
                     take(form, &w, b, (struct weights *)decoded + b);
             else if (j->k)
                 qrn_weight_decode(&w, 0, j->k, decoded);
+            for (int64_t k = j->k; k < padded_k(j) && j->bf16; k++) ((float *)decoded)[k] = 0.0f;
             for (int64_t r = 0; r < n_rows; r++) {
                 const struct matmul_row row = matmul_row_at(j, i, r);
-                const struct qrn_q8_act *x = j->acts ? row.x : acts + row.i_x * n_blocks;
-                row.out[n] = j->q8 ? dot_q8(decoded, x, n_blocks, matmul_has_min(form))
-                                   : dot_f32(decoded, row.x, j->k);
+                row.out[n] = dot(j, decoded, acts, row);
             }
         }
     }

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT
+ * How x86 kernels walk products of bf16 weights with activations rounded to bf16 (QRN_ACT_BF16).
+ *
+ * The rows of x that a matrix meets are rounded into panels: of up to panel_rows rows 32 columns
+ * each, block after block, zeros up to whole blocks.  Weights are an image of pairs
+ * (matmul_image.h), also with zeros up to whole blocks: a tail is summed like any other block.
+ *
+ * One expression for every instruction set, that of AMX's TDPBF16PS: for each block of 32 columns
+ *     e = fma(w[2 i], x[2 i], e), o = fma(w[2 i + 1], x[2 i + 1], o) for i = 0 .. 15, from 0
+ *     acc = acc + (e + o) */
+#ifndef QUERN_BACKENDS_CPU_MATMUL_BF16_H
+#define QUERN_BACKENDS_CPU_MATMUL_BF16_H
+
+#include "base/half.h"
+#include "backends/cpu/matmul_drive.h"
+
+enum { BF16_BLOCK = 32, BF16_PANEL_ROWS = 32, BF16_ALONE = 16384 };
+
+/* out[r][0 .. n - 1] of some rows and groups over some blocks of columns: continued from what out
+ * holds, or new. */
+struct bf16_tile {
+    const char *w;      /* image of the first group, at the first block */
+    size_t group_bytes; /* from one group to the next */
+    int n_groups;
+    int64_t n; /* outputs: at most 16 * n_groups */
+    int64_t n_blocks;
+    bool begin, cold; /* as in struct matmul_tile */
+    int n_rows;
+    const void *x; /* [n_blocks][n_rows][32], floats or bf16 */
+    float *out[BF16_PANEL_ROWS];
+};
+
+struct bf16_unit {
+    int panel_rows;
+    int chunk_groups;     /* groups that share the walk over rows */
+    int64_t chunk_blocks; /* when several panels do */
+    bool floats;          /* x: bf16 widened to floats, or bf16 */
+    void (*product)(const struct bf16_tile *t);
+};
+
+static inline int64_t bf16_blocks(const struct matmul_job *j)
+{
+    return (j->k + BF16_BLOCK - 1) / BF16_BLOCK;
+}
+
+static inline size_t bf16_row_bytes(const struct matmul_job *j, const struct bf16_unit *u)
+{
+    return (size_t)bf16_blocks(j) * BF16_BLOCK * (u->floats ? 4 : 2);
+}
+
+/* Rows that matrices meet, all together. */
+static inline int64_t bf16_n_rows(const struct matmul_job *j)
+{
+    return j->ids ? j->n_tokens * j->top_k : j->n_matrices * j->most_rows;
+}
+
+/* So little to round that each lane does all of it rather than wait for the others. */
+static inline bool bf16_alone(const struct matmul_job *j)
+{
+    return !j->ids && bf16_n_rows(j) * bf16_blocks(j) * BF16_BLOCK <= BF16_ALONE;
+}
+
+static inline size_t bf16_panels_bytes(const struct matmul_job *j, const struct bf16_unit *u)
+{
+    return round_64((size_t)bf16_n_rows(j) * bf16_row_bytes(j, u));
+}
+
+/* A lane's image of weights that are not packed. */
+static inline size_t bf16_lane_bytes(const struct matmul_job *j, const struct bf16_unit *u)
+{
+    const int64_t n_blocks = bf16_blocks(j) < u->chunk_blocks ? bf16_blocks(j) : u->chunk_blocks;
+    return j->packed ? 0 : (size_t)(n_blocks * u->chunk_groups) * IMAGE_PAIR_BLOCK;
+}
+
+static inline size_t bf16_scratch_bytes(const struct matmul_job *j, const struct bf16_unit *u,
+                                        int n_threads)
+{
+    const size_t n = (size_t)n_threads, panels = bf16_panels_bytes(j, u);
+    return matmul_slots_bytes(j) + panels * (bf16_alone(j) ? n : 1) + bf16_lane_bytes(j, u) * n;
+}
+
+/* To the nearest bf16, halves to even, as the upper half of a word. */
+static inline uint32_t bf16_round(uint32_t bits)
+{
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    return nan ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u);
+}
+
+/* 32 columns of a row of x. */
+static inline void bf16_put_block(const void *x, bool is_bf16, bool as_floats, void *out)
+{
+    uint32_t bits[BF16_BLOCK];
+    if (is_bf16) {
+        for (int i = 0; i < BF16_BLOCK; i++) bits[i] = (uint32_t)((const uint16_t *)x)[i] << 16;
+    } else {
+        memcpy(bits, x, sizeof bits);
+        for (int i = 0; i < BF16_BLOCK; i++) bits[i] = bf16_round(bits[i]);
+    }
+    if (as_floats)
+        for (int i = 0; i < BF16_BLOCK; i++) ((uint32_t *)out)[i] = bits[i] & 0xffff0000u;
+    else
+        for (int i = 0; i < BF16_BLOCK; i++) ((uint16_t *)out)[i] = (uint16_t)(bits[i] >> 16);
+}
+
+/* Where row r of those that a matrix meets lies in the matrix's panels, and from one block to the
+ * next. */
+static inline char *bf16_row_at(const struct matmul_job *j, const struct bf16_unit *u, char *panels,
+                                int64_t n_rows, int64_t r, size_t *step)
+{
+    const int64_t first = r / u->panel_rows * u->panel_rows;
+    const int64_t n = n_rows - first < u->panel_rows ? n_rows - first : u->panel_rows;
+    const size_t block = BF16_BLOCK * (u->floats ? 4 : 2);
+    *step = block * (size_t)n;
+    return panels + (size_t)first * bf16_row_bytes(j, u) + (size_t)(r - first) * block;
+}
+
+/* Blocks b0 .. b1 - 1 of row i_x of x. */
+static inline void bf16_round_row(const struct matmul_job *j, const struct bf16_unit *u,
+                                  int64_t i_x, int64_t b0, int64_t b1, char *out, size_t step)
+{
+    const bool is_bf16 = j->x->dtype == QRN_BF16;
+    const size_t element = is_bf16 ? 2 : 4;
+    const char *x = (const char *)j->x->data + (size_t)qrn_row_at(j->x, i_x) * element;
+    for (int64_t b = b0; b < b1; b++) {
+        const char *from = x + (size_t)(b * BF16_BLOCK) * element;
+        const int64_t rest = j->k - b * BF16_BLOCK;
+        char tail[BF16_BLOCK * 4] = {0};
+        if (rest < BF16_BLOCK) from = memcpy(tail, from, (size_t)rest * element);
+        bf16_put_block(from, is_bf16, u->floats, out + (size_t)b * step);
+    }
+}
+
+/* This lane's part, or all, of the rows that the matrices meet. */
+static inline void bf16_round_rows(const struct qrn_cpu_lane *lane, const struct matmul_job *j,
+                                   const struct bf16_unit *u, char *panels)
+{
+    const int64_t n_blocks = bf16_blocks(j), n_all = bf16_n_rows(j) * n_blocks;
+    int64_t begin = 0, end = n_all, from = 0;
+    if (!bf16_alone(j)) qrn_cpu_share(lane, n_all, 1, &begin, &end);
+    for (int64_t i = 0; i < j->n_matrices && from < end; i++) {
+        const int64_t n_rows = matmul_n_rows(j, i), to = from + n_rows * n_blocks;
+        for (int64_t at = begin > from ? begin : from; at < to && at < end;) {
+            const int64_t r = (at - from) / n_blocks, b = (at - from) % n_blocks;
+            const int64_t n = end - at < n_blocks - b ? end - at : n_blocks - b;
+            size_t step;
+            char *out = bf16_row_at(j, u, panels, n_rows, r, &step);
+            bf16_round_row(j, u, matmul_row_at(j, i, r).i_x, b, b + n, out, step);
+            at += n;
+        }
+        panels += (size_t)n_rows * bf16_row_bytes(j, u);
+        from = to;
+    }
+}
+
+/* Groups g .. g + n - 1 of matrix i, whose rows lie in panels. */
+static inline void bf16_chunk(const struct matmul_job *j, const struct bf16_unit *u, int64_t i,
+                              int64_t g, int n, char *panels, char *own)
+{
+    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS, n_blocks = bf16_blocks(j);
+    const int64_t n_rows = matmul_n_rows(j, i);
+    const int64_t step = j->packed && n_rows <= u->panel_rows ? n_blocks : u->chunk_blocks;
+    const size_t whole = (size_t)n_blocks * IMAGE_PAIR_BLOCK;
+    for (int64_t b = 0; b < n_blocks; b += step) {
+        struct bf16_tile t = {.n_groups = n, .begin = b == 0, .cold = j->packed};
+        t.n = j->n - g * IMAGE_ROWS < n * IMAGE_ROWS ? j->n - g * IMAGE_ROWS : n * IMAGE_ROWS;
+        t.n_blocks = n_blocks - b < step ? n_blocks - b : step;
+        if (j->packed) {
+            t.w = (const char *)j->w->data + (size_t)(i * n_groups + g) * whole +
+                  (size_t)b * IMAGE_PAIR_BLOCK;
+            t.group_bytes = whole;
+        } else {
+            const struct drive d = {.j = j, .own = own};
+            const int64_t k0 = b * BF16_BLOCK, rest = j->k - k0;
+            t.w = own;
+            t.group_bytes = (size_t)t.n_blocks * IMAGE_PAIR_BLOCK;
+            drive_write(&d, i, g, n, k0,
+                        rest < t.n_blocks * BF16_BLOCK ? rest : t.n_blocks * BF16_BLOCK,
+                        t.group_bytes, false);
+        }
+        for (int64_t r = 0; r < n_rows; r += u->panel_rows, t.cold = false) {
+            size_t block;
+            t.n_rows = (int)(n_rows - r < u->panel_rows ? n_rows - r : u->panel_rows);
+            t.x = bf16_row_at(j, u, panels, n_rows, r, &block) + (size_t)b * block;
+            for (int m = 0; m < t.n_rows; m++)
+                t.out[m] = matmul_row_at(j, i, r + m).out + g * IMAGE_ROWS;
+            u->product(&t);
+        }
+    }
+}
+
+static inline void bf16_products(const struct qrn_cpu_lane *lane, const struct matmul_job *j,
+                                 const struct bf16_unit *u, char *panels, char *own)
+{
+    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
+    int64_t total = 0, from = 0;
+    for (int64_t i = 0; i < j->n_matrices; i++) total += drive_cost(matmul_n_rows(j, i)) * n_groups;
+    const int64_t low = total / lane->n * lane->i + total % lane->n * lane->i / lane->n;
+    const int64_t high =
+        total / lane->n * (lane->i + 1) + total % lane->n * (lane->i + 1) / lane->n;
+    for (int64_t i = 0; i < j->n_matrices && from < high; i++) {
+        const int64_t n_rows = matmul_n_rows(j, i), cost = drive_cost(n_rows);
+        int64_t begin, end;
+        if (cost == 0) continue;
+        drive_share(from, cost, n_groups, low, high, &begin, &end);
+        from += cost * n_groups;
+        if (j->k == 0 && begin < end)
+            drive_zero(j, i, begin * IMAGE_ROWS, end * IMAGE_ROWS < j->n ? end * IMAGE_ROWS : j->n);
+        for (int64_t g = begin; g < end && j->k; g += u->chunk_groups)
+            bf16_chunk(j, u, i, g, (int)(end - g < u->chunk_groups ? end - g : u->chunk_groups),
+                       panels, own);
+        panels += (size_t)n_rows * bf16_row_bytes(j, u);
+    }
+}
+
+static inline void bf16_run(const struct qrn_cpu_lane *lane, struct matmul_job *j,
+                            const struct bf16_unit *u)
+{
+    char *at = lane->scratch;
+    const size_t panels = bf16_panels_bytes(j, u);
+    const bool alone = bf16_alone(j);
+    j->first = (int32_t *)(void *)at;
+    j->slots = j->ids ? j->first + j->n_matrices + 1 : NULL;
+    at += matmul_slots_bytes(j);
+    if (j->ids) {
+        if (lane->i == 0) matmul_sort_slots(j);
+        qrn_cpu_lane_wait(lane);
+    }
+    char *own =
+        at + panels * (size_t)(alone ? lane->n : 1) + bf16_lane_bytes(j, u) * (size_t)lane->i;
+    if (alone) at += panels * (size_t)lane->i;
+    bf16_round_rows(lane, j, u, at);
+    if (!alone) qrn_cpu_lane_wait(lane);
+    bf16_products(lane, j, u, at, own);
+}
+
+/* The functions of a kernel of one op, from a constant bf16_unit, and the kernel. */
+#define MATMUL_BF16_KERNEL(op_, variant, features)               \
+    static size_t op_##_scratch(const void *args, int n_threads) \
+    {                                                            \
+        const struct matmul_job j = op_##_job(args);             \
+        return bf16_scratch_bytes(&j, &unit, n_threads);         \
+    }                                                            \
+    static void op_##_run(void *lane, const void *args)          \
+    {                                                            \
+        struct matmul_job j = op_##_job(args);                   \
+        bf16_run(lane, &j, &unit);                               \
+    }                                                            \
+    static bool op_##_supports(const void *args)                 \
+    {                                                            \
+        const struct matmul_job j = op_##_job(args);             \
+        return j.bf16 && drive_supports(&j);                     \
+    }                                                            \
+    const struct qrn_kernel qrn_cpu_##op_##_##variant = {        \
+        .op = QRN_OP_##op_,                                      \
+        .name = "cpu." #op_ "." #variant,                        \
+        .needs = (features),                                     \
+        .supports = op_##_supports,                              \
+        .scratch_bytes = op_##_scratch,                          \
+        .run = op_##_run,                                        \
+    }
+
+#endif
