@@ -71,6 +71,11 @@ struct qrn_matmul_args {
 };
 QRN_OP_FUNCTIONS(matmul);
 
+/** What a product with weights of this type makes of a float32 x before it multiplies, which is what x
+ * may be as well; QRN_F32: it takes x as it is. */
+QRN_API enum qrn_dtype qrn_matmul_x_dtype(enum qrn_dtype weights,
+                                          enum qrn_activation_type activation);
+
 /**
  * Product of rows with weight matrices chosen by id (experts).
  *

@@ -27,8 +27,9 @@ struct qrn_rms_norm_args {
     struct qrn_tensor residual; /* as x, optional */
     struct qrn_tensor gate;     /* as x, optional */
     struct qrn_tensor sum;      /* as x, optional: receives s; may be x or residual */
-    struct qrn_tensor out;      /* as x; may be x or gate */
+    struct qrn_tensor out;      /* as x; may be x or gate; optional if there is rounded */
     float eps;                  /* > 0, or 0; inside the root */
+    struct qrn_tensor rounded;  /* as x, bf16 or Q8_ACT, optional: receives out as cast rounds it */
 };
 QRN_OP_FUNCTIONS(rms_norm);
 
@@ -47,7 +48,8 @@ struct qrn_l2_norm_args {
 };
 QRN_OP_FUNCTIONS(l2_norm);
 
-/* Element by element: all tensors of one op have the same shape, 1 to 4 dimensions. */
+/* Element by element: all tensors of one op have the same shape, 1 to 4 dimensions.  out may be bf16
+ * or Q8_ACT: the float32 result as cast rounds it. */
 
 /** out = x + y */
 struct qrn_add_args {

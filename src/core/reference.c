@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/half.h"
 #include "formats/blocks.h"
+#include "formats/q8_act.h"
 
 static size_t element_offset(const struct qrn_tensor *t, const int64_t *index)
 {
@@ -92,4 +93,15 @@ double qrn_ref_get_flat(const struct qrn_tensor *t, int64_t i)
 void qrn_ref_set_flat(const struct qrn_tensor *t, int64_t i, double value)
 {
     set(t, flat_offset(t, i), value);
+}
+
+void qrn_ref_round_flat(const struct qrn_tensor *t, int64_t i, const double *values)
+{
+    float x[32];
+    const size_t at = flat_offset(t, i);
+    for (int k = 0; k < 32; k++) x[k] = (float)values[k];
+    if (t->dtype == QRN_Q8_ACT)
+        qrn_q8_act_block(x, (struct qrn_q8_act *)t->data + at / 32);
+    else
+        for (size_t k = 0; k < 32; k++) set(t, at + k, values[k]);
 }

@@ -93,7 +93,7 @@ static enum qrn_status run_direct(const struct batch *b, struct qrn_error *err)
 static bool same_shape(struct qrn_step_shape a, struct qrn_step_shape b)
 {
     return a.n_tokens == b.n_tokens && a.n_seqs == b.n_seqs && a.max_pages == b.max_pages &&
-           a.n_history == b.n_history;
+           a.n_history == b.n_history && a.apart == b.apart;
 }
 
 static void record_body(const struct batch *b)
@@ -243,6 +243,7 @@ static void fill(struct batch *b, struct qrn_append *appends, size_t n_appends,
         b->parts[b->n_parts++] = part;
     }
     b->shape.n_seqs = b->n_parts;
+    b->shape.apart = b->wants_hidden || b->model->direct;
 }
 
 static enum qrn_status run_batch(struct batch *b, struct qrn_error *err)

@@ -22,6 +22,7 @@ struct pass {
     struct qrn_workspace *w;
     struct qrn_step_shape s;
     struct qrn_tensor x, normed;                          /* [n_tokens, d_model] */
+    struct qrn_tensor rounded;                            /* normed as products round it; or absent */
     struct qrn_tensor positions, seq_begin, seq_position; /* tables of the step */
     struct qrn_tensor pages;
     float *free; /* of the arena in use */
@@ -54,10 +55,58 @@ static struct qrn_tensor take(struct pass *p, int64_t n)
     return t;
 }
 
+/* Another form of n temporaries: what a product with m rounds its x to, if rows of it are whole
+ * blocks.  Then x is rounded once, by the op that makes it. */
+static struct qrn_tensor take_for(struct pass *p, const struct qrn_matrix *m, int64_t n, int64_t row)
+{
+    struct qrn_tensor t = {0};
+    const enum qrn_dtype type = qrn_matmul_x_dtype(m->w.dtype, m->activation);
+    if (type == QRN_F32 || row % qrn_dtype_info(type)->block_elements) return t;
+    t = qrn_tensor_2d(type, p->free, p->s.n_tokens, n);
+    p->free += ((int64_t)t.n_bytes + 63) / 64 * 16;
+    return t;
+}
+
+/* Which forms of the norm its products take. */
+struct forms {
+    bool f32;
+    enum qrn_dtype rounded; /* QRN_F32: none */
+};
+
+static void add_form(struct forms *f, const struct qrn_matrix *m)
+{
+    const enum qrn_dtype type = qrn_matmul_x_dtype(m->w.dtype, m->activation);
+    if (type != QRN_F32 && f->rounded == QRN_F32) f->rounded = type;
+    f->f32 = f->f32 || type != f->rounded || type == QRN_F32;
+}
+
 static void norm(struct pass *p, struct qrn_tensor x, struct qrn_tensor weight,
                  struct qrn_tensor out)
 {
     EMIT(p->e, rms_norm, .x = x, .weight = weight, .out = out, .eps = (float)p->c->rms_eps);
+}
+
+/* normed and rounded from x; first x += more, if there is more. */
+static void norm_stream(struct pass *p, struct qrn_tensor more, struct qrn_tensor weight,
+                        struct forms f)
+{
+    const struct qrn_tensor none = {0};
+    p->rounded = none;
+    if (f.rounded != QRN_F32)
+        p->rounded =
+            qrn_tensor_2d(f.rounded, p->w->normed_rounded, p->s.n_tokens, p->c->d_model);
+    EMIT(p->e, rms_norm, .x = more.n_dims ? more : p->x, .residual = more.n_dims ? p->x : none,
+         .sum = more.n_dims ? p->x : none, .weight = weight, .out = f.f32 ? p->normed : none,
+         .eps = (float)p->c->rms_eps, .rounded = p->rounded);
+}
+
+/* x in the form that m takes: rounded may be absent or of another type. */
+static struct qrn_tensor form_for(const struct qrn_matrix *m, struct qrn_tensor x,
+                                  struct qrn_tensor rounded)
+{
+    const bool fits =
+        rounded.n_dims && rounded.dtype == qrn_matmul_x_dtype(m->w.dtype, m->activation);
+    return fits ? rounded : x;
 }
 
 static void matmul(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor x,
@@ -65,6 +114,11 @@ static void matmul(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor
 {
     EMIT(p->e, matmul, .w = m->w, .scales = m->scales, .biases = m->biases, .x = x, .out = out,
          .activation = m->activation, .layout = m->layout);
+}
+
+static void matmul_normed(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor out)
+{
+    matmul(p, m, form_for(m, p->normed, p->rounded), out);
 }
 
 /* Gated DeltaNet: normed -> normed. */
@@ -85,10 +139,13 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
         qrn_tensor_split_last(qrn_tensor_slice(conv, 1, 2 * n_k, n_v), c->n_v_heads, c->d_v);
     const struct qrn_tensor o_heads = qrn_tensor_split_last(o, c->n_v_heads, c->d_v);
 
-    matmul(p, &l->qkv, p->normed, qkv);
-    matmul(p, &l->z, p->normed, z);
-    matmul(p, &l->b, p->normed, b);
-    matmul(p, &l->a, p->normed, a);
+    const struct qrn_tensor rounded = take_for(p, &l->out, n_v, c->d_v);
+    const struct qrn_tensor none = {0};
+
+    matmul_normed(p, &l->qkv, qkv);
+    matmul_normed(p, &l->z, z);
+    matmul_normed(p, &l->b, b);
+    matmul_normed(p, &l->a, a);
     EMIT(p->e, ssm_conv_history, .x = qkv, .weight = l->conv, .seq_begin = p->seq_begin,
          .position = p->seq_position,
          .history = qrn_tensor_1d(QRN_ADDRESS, p->w->history, p->s.n_seqs),
@@ -106,9 +163,10 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
          .rows_offset = (size_t)i_linear * sizes->rows_layer, .scale = 1.0f / sqrtf((float)c->d_k),
          .head_map = p->model->weights.head_map);
     EMIT(p->e, rms_norm, .x = o_heads, .weight = l->norm,
-         .gate = qrn_tensor_split_last(z, c->n_v_heads, c->d_v), .out = o_heads,
-         .eps = (float)c->rms_eps);
-    matmul(p, &l->out, o, p->normed);
+         .gate = qrn_tensor_split_last(z, c->n_v_heads, c->d_v),
+         .out = rounded.n_dims ? none : o_heads, .eps = (float)c->rms_eps,
+         .rounded = rounded.n_dims ? qrn_tensor_split_last(rounded, c->n_v_heads, c->d_v) : none);
+    matmul(p, &l->out, form_for(&l->out, o, rounded), p->normed);
 }
 
 static void rotate(struct pass *p, struct qrn_tensor heads)
@@ -141,9 +199,11 @@ static void attention_mixer(struct pass *p, const struct qrn_attention_weights *
                             v_heads = qrn_tensor_split_last(v, c->n_kv_heads, d),
                             o_heads = qrn_tensor_split_last(o, c->n_heads, d);
 
-    matmul(p, &l->q, p->normed, qg);
-    matmul(p, &l->k, p->normed, k);
-    matmul(p, &l->v, p->normed, v);
+    const struct qrn_tensor rounded = take_for(p, &l->out, c->n_heads * d, d);
+
+    matmul_normed(p, &l->q, qg);
+    matmul_normed(p, &l->k, k);
+    matmul_normed(p, &l->v, v);
     norm(p, q, l->q_norm, q);
     norm(p, k_heads, l->k_norm, k_heads);
     rotate(p, q);
@@ -154,19 +214,22 @@ static void attention_mixer(struct pass *p, const struct qrn_attention_weights *
     EMIT(p->e, attention_paged, .q = q, .seq_begin = p->seq_begin, .position = p->seq_position,
          .pages = p->pages, .out = o_heads, .n_kv_heads = c->n_kv_heads, .page_offset = offset,
          .kv_type = p->model->kv_dtype, .scale = 1.0f / sqrtf((float)d));
-    EMIT(p->e, sigmoid_mul, .x = o_heads, .gate = gate, .out = o_heads);
-    matmul(p, &l->out, o, p->normed);
+    EMIT(p->e, sigmoid_mul, .x = o_heads, .gate = gate,
+         .out = rounded.n_dims ? qrn_tensor_split_last(rounded, c->n_heads, d) : o_heads);
+    matmul(p, &l->out, form_for(&l->out, o, rounded), p->normed);
 }
 
-/* SwiGLU: in -> out. */
+/* SwiGLU: normed -> out. */
 static void dense_mlp(struct pass *p, const struct qrn_mlp_weights *m, int64_t d_ff,
-                      struct qrn_tensor in, struct qrn_tensor out)
+                      struct qrn_tensor out)
 {
     const struct qrn_tensor gate = take(p, d_ff), up = take(p, d_ff);
-    matmul(p, &m->gate, in, gate);
-    matmul(p, &m->up, in, up);
-    EMIT(p->e, silu_mul, .gate = gate, .up = up, .out = gate);
-    matmul(p, &m->down, gate, out);
+    const struct qrn_tensor rounded = take_for(p, &m->down, d_ff, d_ff);
+    const struct qrn_tensor middle = rounded.n_dims ? rounded : gate;
+    matmul_normed(p, &m->gate, gate);
+    matmul_normed(p, &m->up, up);
+    EMIT(p->e, silu_mul, .gate = gate, .up = up, .out = middle);
+    matmul(p, &m->down, middle, out);
 }
 
 static void expert_product(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor x,
@@ -174,6 +237,13 @@ static void expert_product(struct pass *p, const struct qrn_matrix *m, struct qr
 {
     EMIT(p->e, matmul_id, .w = m->w, .scales = m->scales, .biases = m->biases, .x = x, .ids = ids,
          .out = out, .activation = m->activation, .layout = m->layout);
+}
+
+static void expert_normed(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor ids,
+                          struct qrn_tensor out)
+{
+    const struct qrn_tensor x = form_for(m, p->normed, p->rounded);
+    expert_product(p, m, qrn_tensor_split_last(x, 1, p->c->d_model), ids, out);
 }
 
 /* Chosen experts and, if there is one, the shared expert: normed -> normed. */
@@ -188,21 +258,22 @@ static void moe_mlp(struct pass *p, const struct qrn_layer_weights *l)
                             up = qrn_tensor_split_last(take(p, top * ff), top, ff),
                             down =
                                 qrn_tensor_split_last(take(p, top * c->d_model), top, c->d_model);
+    const struct qrn_tensor rounded = take_for(p, &l->moe.down, top * ff, ff);
+    const struct qrn_tensor middle = rounded.n_dims ? qrn_tensor_split_last(rounded, top, ff) : gate;
     struct qrn_tensor shared = {0}, shared_gate = {0};
 
-    matmul(p, &l->moe.router, p->normed, logits);
+    matmul_normed(p, &l->moe.router, logits);
     EMIT(p->e, moe_route, .logits = logits, .ids = ids, .weights = weights,
          .normalise = c->norm_topk);
-    const struct qrn_tensor x = qrn_tensor_split_last(p->normed, 1, c->d_model);
-    expert_product(p, &l->moe.gate, x, ids, gate);
-    expert_product(p, &l->moe.up, x, ids, up);
-    EMIT(p->e, silu_mul, .gate = gate, .up = up, .out = gate);
-    expert_product(p, &l->moe.down, gate, ids, down);
+    expert_normed(p, &l->moe.gate, ids, gate);
+    expert_normed(p, &l->moe.up, ids, up);
+    EMIT(p->e, silu_mul, .gate = gate, .up = up, .out = middle);
+    expert_product(p, &l->moe.down, middle, ids, down);
     if (c->d_ff_shared) {
         shared = take(p, c->d_model);
         shared_gate = take(p, 1);
-        matmul(p, &l->moe.shared_gate, p->normed, shared_gate);
-        dense_mlp(p, &l->mlp, c->d_ff_shared, p->normed, shared);
+        matmul_normed(p, &l->moe.shared_gate, shared_gate);
+        dense_mlp(p, &l->mlp, c->d_ff_shared, shared);
     }
     EMIT(p->e, moe_combine, .experts = down, .weights = weights, .shared = shared,
          .shared_gate = shared_gate, .out = p->normed);
@@ -225,38 +296,68 @@ static int64_t index_of_kind(const struct qrn_weights *w, int64_t i_layer)
     return n;
 }
 
+static struct forms mixer_forms(const struct qrn_layer_weights *l)
+{
+    struct forms f = {false, QRN_F32};
+    const struct qrn_linear_weights *n = &l->linear;
+    const struct qrn_attention_weights *a = &l->attention;
+    const struct qrn_matrix *const linear[] = {&n->qkv, &n->z, &n->b, &n->a};
+    const struct qrn_matrix *const attention[] = {&a->q, &a->k, &a->v};
+    for (int i = 0; i < (l->is_linear ? 4 : 3); i++)
+        add_form(&f, l->is_linear ? linear[i] : attention[i]);
+    return f;
+}
+
+static struct forms mlp_forms(const struct qrn_layer_weights *l, bool has_shared)
+{
+    struct forms f = {false, QRN_F32};
+    const struct qrn_moe_weights *m = &l->moe;
+    const struct qrn_matrix *const moe[] = {&m->gate, &m->up, &m->router, &m->shared_gate};
+    for (int i = 0; l->is_moe && i < (has_shared ? 4 : 3); i++) add_form(&f, moe[i]);
+    if (l->is_moe && !has_shared) return f;
+    add_form(&f, &l->mlp.gate);
+    add_form(&f, &l->mlp.up);
+    return f;
+}
+
 void qrn_forward_layer(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s,
                        int64_t i_layer)
 {
     struct pass p = begin(e, model, s);
     const struct qrn_layer_weights *l = &model->weights.layers[i_layer];
     const int64_t index = index_of_kind(&model->weights, i_layer);
-    norm(&p, p.x, l->mixer_norm, p.normed);
+    const bool is_last = i_layer == model->weights.n_layers - 1;
+    const struct qrn_tensor none = {0};
+    /* Unless somebody looks at x between layers, it takes up the mlp's part with the next norm. */
+    norm_stream(&p, i_layer && !s.apart ? p.normed : none, l->mixer_norm, mixer_forms(l));
     p.free = p.w->mixer;
     if (l->is_linear)
         linear_mixer(&p, &l->linear, index);
     else
         attention_mixer(&p, &l->attention, index);
-    EMIT(e, rms_norm, .x = p.normed, .residual = p.x, .sum = p.x, .weight = l->mlp_norm,
-         .out = p.normed, .eps = (float)p.c->rms_eps);
+    norm_stream(&p, p.normed, l->mlp_norm, mlp_forms(l, p.c->d_ff_shared > 0));
     p.free = p.w->mlp;
     if (l->is_moe)
         moe_mlp(&p, l);
     else
-        dense_mlp(&p, &l->mlp, p.c->d_ff, p.normed, p.normed);
-    EMIT(e, add, .x = p.x, .y = p.normed, .out = p.x);
+        dense_mlp(&p, &l->mlp, p.c->d_ff, p.normed);
+    if (s.apart || is_last) EMIT(e, add, .x = p.x, .y = p.normed, .out = p.x);
 }
 
 void qrn_forward_head(struct qrn_emitter *e, struct qrn_model *model, int64_t n)
 {
     struct pass p = begin(e, model, (struct qrn_step_shape){.n_tokens = n});
     struct qrn_workspace *w = p.w;
+    const struct qrn_matrix *m = &model->weights.head;
     const int64_t d = p.c->d_model;
+    p.free = w->mlp;
     const struct qrn_tensor x = qrn_tensor_2d(QRN_F32, w->x, w->max_tokens, d),
                             rows = qrn_tensor_2d(QRN_F32, w->head_normed + QRN_HEAD_ROWS * d, n, d),
                             normed = qrn_tensor_2d(QRN_F32, w->head_normed, n, d),
+                            rounded = take_for(&p, m, d, d),
                             logits = qrn_tensor_2d(QRN_F32, w->logits, n, p.c->vocab_size);
     EMIT(e, embedding, .table = x, .ids = qrn_tensor_1d(QRN_I32, w->head_rows, n), .out = rows);
-    norm(&p, rows, model->weights.norm, normed);
-    matmul(&p, &model->weights.head, normed, logits);
+    EMIT(e, rms_norm, .x = rows, .weight = model->weights.norm, .out = normed,
+         .eps = (float)p.c->rms_eps, .rounded = rounded);
+    matmul(&p, m, form_for(m, normed, rounded), logits);
 }

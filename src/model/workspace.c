@@ -11,20 +11,29 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* Rounded temporaries take half of their floats at most. */
+static int64_t rounded(int64_t n)
+{
+    return (n + 1) / 2;
+}
+
 /* Floats a token needs for the temporaries of a mixer or an mlp; forward.c takes them in this size. */
 static int64_t mixer_width(const struct qrn_model_config *c)
 {
     const int64_t value = c->n_v_heads * c->d_v, conv = 2 * c->n_k_heads * c->d_k + value;
-    const int64_t linear = 2 * conv + 2 * value + 4 * c->n_v_heads;
-    const int64_t attention = (3 * c->n_heads + 2 * c->n_kv_heads) * c->head_dim;
+    const int64_t linear = 2 * conv + 2 * value + 4 * c->n_v_heads + rounded(value);
+    const int64_t attention =
+        (3 * c->n_heads + 2 * c->n_kv_heads) * c->head_dim + rounded(c->n_heads * c->head_dim);
     return larger(linear, attention);
 }
 
 static int64_t mlp_width(const struct qrn_model_config *c)
 {
-    if (!c->n_experts) return 2 * c->d_ff;
-    return c->n_experts + 2 * c->n_experts_used + 2 * c->n_experts_used * c->d_ff_expert +
-           c->n_experts_used * c->d_model + 2 * c->d_ff_shared + c->d_model + 1;
+    const int64_t ff = c->n_experts_used * c->d_ff_expert;
+    if (!c->n_experts) return 2 * c->d_ff + rounded(c->d_ff);
+    return c->n_experts + 2 * c->n_experts_used + 2 * ff + rounded(ff) +
+           c->n_experts_used * c->d_model + 2 * c->d_ff_shared + rounded(c->d_ff_shared) +
+           c->d_model + 1;
 }
 
 /* Hands out aligned pieces of one block: first counting (base NULL), then for real. */
@@ -53,9 +62,11 @@ static void lay_out(struct qrn_workspace *w, const struct qrn_model_config *c, s
     w->history = carve(m, n, sizeof(uint64_t));
     w->x = carve(m, n * c->d_model, sizeof(float));
     w->normed = carve(m, n * c->d_model, sizeof(float));
+    w->normed_rounded = carve(m, n * rounded(c->d_model), sizeof(float));
     /* each temporary starts on an aligned address */
     w->mixer_floats = (size_t)(n * mixer_width(c) + 16 * 16);
-    w->mlp_floats = (size_t)(n * mlp_width(c) + 16 * 16);
+    w->mlp_floats =
+        (size_t)(larger(n * mlp_width(c), QRN_HEAD_ROWS * rounded(c->d_model)) + 16 * 16);
     w->mixer = carve(m, (int64_t)w->mixer_floats, sizeof(float));
     w->mlp = carve(m, (int64_t)w->mlp_floats, sizeof(float));
     w->head_normed = carve(m, 2 * QRN_HEAD_ROWS * c->d_model, sizeof(float));

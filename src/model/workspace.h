@@ -13,6 +13,7 @@
 /* What a recording depends on; the same shape is replayed. */
 struct qrn_step_shape {
     int64_t n_tokens, n_seqs, max_pages, n_history;
+    bool apart; /* x is whole between layers */
 };
 
 struct qrn_workspace {
@@ -30,8 +31,9 @@ struct qrn_workspace {
     int32_t *head_rows; /* [QRN_HEAD_ROWS]: rows of x that become logits */
 
     /* activations, float32 [max_tokens, ...] */
-    float *x, *normed;  /* d_model: the residual stream; its norm */
-    float *mixer, *mlp; /* arenas: a layer's mixer and its mlp use them in turn */
+    float *x, *normed;    /* d_model: the residual stream; its norm */
+    void *normed_rounded; /* the norm as products round it */
+    float *mixer, *mlp;   /* arenas: a layer's mixer and its mlp use them in turn */
     size_t mixer_floats, mlp_floats;
     float *head_normed, *logits; /* [QRN_HEAD_ROWS, d_model], [QRN_HEAD_ROWS, vocab_size] */
 

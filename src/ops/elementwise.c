@@ -11,7 +11,7 @@ static enum qrn_status check(const char *op, const char *x_name, const struct qr
 {
     QRN_TRY(qrn_check_dtype(op, x_name, x, err, 1, QRN_F32));
     QRN_TRY(qrn_check_dtype(op, y_name, y, err, 1, QRN_F32));
-    QRN_TRY(qrn_check_dtype(op, "out", out, err, 1, QRN_F32));
+    QRN_TRY(qrn_check_dtype(op, "out", out, err, 3, QRN_F32, QRN_BF16, QRN_Q8_ACT));
     QRN_TRY(qrn_check_same_shape(op, y_name, y, x_name, x, err));
     return qrn_check_same_shape(op, "out", out, x_name, x, err);
 }
@@ -20,8 +20,15 @@ static void reference(const struct qrn_tensor *x, const struct qrn_tensor *y,
                       const struct qrn_tensor *out, double (*formula)(double, double))
 {
     const int64_t n = qrn_tensor_n_elements(x);
-    for (int64_t i = 0; i < n; i++)
-        qrn_ref_set_flat(out, i, formula(qrn_ref_get_flat(x, i), qrn_ref_get_flat(y, i)));
+    double block[32];
+    for (int64_t i = 0; i < n; i++) {
+        const double value = formula(qrn_ref_get_flat(x, i), qrn_ref_get_flat(y, i));
+        block[i % 32] = value;
+        if (out->dtype != QRN_Q8_ACT)
+            qrn_ref_set_flat(out, i, value);
+        else if (i % 32 == 31)
+            qrn_ref_round_flat(out, i - 31, block);
+    }
 }
 
 #define ELEMENTWISE(op, x_, y_, flops, formula)                                              \

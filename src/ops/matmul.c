@@ -39,6 +39,11 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     return qrn_check_same_shape("matmul", "out", &a->out, "x with N of w", &like, err);
 }
 
+enum qrn_dtype qrn_matmul_x_dtype(enum qrn_dtype weights, enum qrn_activation_type activation)
+{
+    return activation == QRN_ACT_Q8 && qrn_has_integer_form(weights) ? QRN_Q8_ACT : QRN_F32;
+}
+
 static void reference(const void *args)
 {
     const struct qrn_matmul_args *a = args;

@@ -15,6 +15,12 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
         QRN_TRY(qrn_check_dtype("rms_norm", names[i], all[i], err, 1, QRN_F32));
         QRN_TRY(qrn_check_same_shape("rms_norm", names[i], all[i], "x", &a->x, err));
     }
+    if (qrn_tensor_present(&a->rounded)) {
+        QRN_TRY(qrn_check_dtype("rms_norm", "rounded", &a->rounded, err, 2, QRN_BF16, QRN_Q8_ACT));
+        QRN_TRY(qrn_check_same_shape("rms_norm", "rounded", &a->rounded, "x", &a->x, err));
+    } else if (!qrn_tensor_present(&a->out)) {
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "rms_norm: out is missing, and rounded too");
+    }
     const int64_t d = a->x.shape[a->x.n_dims - 1];
     if (d == 0) return qrn_fail(err, QRN_ERR_SHAPE, "rms_norm: rows of x have 0 elements, want 1 or more");
     if (qrn_tensor_present(&a->weight)) {
@@ -30,6 +36,7 @@ static void reference(const void *args)
 {
     const struct qrn_rms_norm_args *a = args;
     const int64_t d = a->x.shape[a->x.n_dims - 1], n_rows = qrn_tensor_n_elements(&a->x) / d;
+    double block[32];
     for (int64_t r = 0; r < n_rows; r++) {
         double squares = 0.0;
         for (int64_t i = 0; i < d; i++) {
@@ -48,7 +55,12 @@ static void reference(const void *args)
                 const double z = qrn_ref_get_flat(&a->gate, r * d + i);
                 y *= z / (1.0 + exp(-z));
             }
-            qrn_ref_set_flat(&a->out, r * d + i, y);
+            if (a->out.n_dims) qrn_ref_set_flat(&a->out, r * d + i, y);
+            block[i % 32] = y;
+            if (a->rounded.n_dims && a->rounded.dtype != QRN_Q8_ACT)
+                qrn_ref_set_flat(&a->rounded, r * d + i, y);
+            else if (a->rounded.n_dims && i % 32 == 31)
+                qrn_ref_round_flat(&a->rounded, r * d + i - 31, block);
         }
     }
 }
@@ -67,7 +79,8 @@ static const struct qrn_operand operands[] = {
     QRN_OPERAND(rms_norm, residual, QRN_READS | QRN_OPTIONAL),
     QRN_OPERAND(rms_norm, gate, QRN_READS | QRN_OPTIONAL),
     QRN_OPERAND(rms_norm, sum, QRN_WRITES | QRN_OPTIONAL, "x residual"),
-    QRN_OPERAND(rms_norm, out, QRN_WRITES, "x gate"),
+    QRN_OPERAND(rms_norm, out, QRN_WRITES | QRN_OPTIONAL, "x gate"),
+    QRN_OPERAND(rms_norm, rounded, QRN_WRITES | QRN_OPTIONAL),
 };
 
 const struct qrn_op qrn_op_rms_norm = {

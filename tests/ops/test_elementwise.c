@@ -106,6 +106,47 @@ static void test_place_does_not_matter(void **state)
     mem_free_all(&m);
 }
 
+/* A rounded out is what cast makes of a float32 one; on every kernel, any number of threads. */
+static void test_rounded(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n, d;
+        enum qrn_dtype type;
+    } some[] = {{1, 3584, QRN_Q8_ACT}, {7, 96, QRN_Q8_ACT}, {3, 1111, QRN_BF16}};
+    struct devices d;
+    devices_open(&d, 2);
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        struct mem m = {0};
+        struct rng r = {i + 70};
+        const int64_t shape[] = {some[i].n, some[i].d};
+        struct binary_args a = {mem_filled(&m, &r, 3.0, 2, shape), mem_filled(&m, &r, 2.0, 2, shape),
+                                mem_tensor(&m, QRN_F32, 2, shape)};
+        const struct qrn_tensor plain = a.out, want = mem_tensor(&m, some[i].type, 2, shape),
+                                got = mem_tensor(&m, some[i].type, 2, shape);
+        for (size_t o = 0; o < N_OPS * d.n; o++) {
+            struct qrn_device *dev = d.dev[o / N_OPS];
+            const enum qrn_op_id id = ops[o % N_OPS].id;
+            const struct qrn_kernel *k;
+            for (size_t j = 0; (k = qrn_kernel_at(dev, id, j)) != NULL; j++) {
+                const struct qrn_cast_args cast = {.x = plain, .out = want};
+                a.out = plain;
+                assert_int_equal(qrn_kernel_run(dev, k, &a, NULL), QRN_OK);
+                assert_int_equal(qrn_cast(dev, &cast, NULL), QRN_OK);
+                a.out = got;
+                assert_int_equal(qrn_kernel_run(dev, k, &a, NULL), QRN_OK);
+                assert_memory_equal(got.data, want.data, want.n_bytes);
+            }
+            op_test_same_bits(id, &a, "rounded");
+            qrn_op(id)->reference(&a);
+            for (int64_t e = 0; e < qrn_tensor_n_elements(&want); e++)
+                assert_float_equal(qrn_ref_get_flat(&got, e), qrn_ref_get_flat(&want, e), 0.3);
+        }
+        mem_free_all(&m);
+    }
+    devices_close(&d);
+}
+
 /* Gates far out saturate: they give 0 or the other factor, never NaN. */
 static void test_extremes(void **state)
 {
@@ -163,7 +204,7 @@ static void test_errors(void **state)
         op_test_fails(dev, ops[o].id, &a, QRN_ERR_DTYPE, text);
         a = good;
         a.out.dtype = QRN_I32;
-        op_test_fails(dev, ops[o].id, &a, QRN_ERR_DTYPE, "out is i32, wants f32");
+        op_test_fails(dev, ops[o].id, &a, QRN_ERR_DTYPE, "out is i32, wants f32 or bf16 or q8_act");
         a = good;
         a.out = a.x;
         a.out.shape[0] = a.y.shape[0] = a.x.shape[0] = 2;
@@ -181,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_reference),
         cmocka_unit_test(test_strided),
         cmocka_unit_test(test_place_does_not_matter),
+        cmocka_unit_test(test_rounded),
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_errors),
     };

@@ -68,6 +68,66 @@ static void test_strided(void **state)
     mem_free_all(&m);
 }
 
+/* rounded is what cast makes of out, with out there or not, in place or not; on every kernel. */
+static void check_rounded(struct qrn_device *dev, const struct qrn_rms_norm_args *a,
+                          enum qrn_dtype type, struct mem *m)
+{
+    const struct qrn_kernel *k;
+    for (size_t i = 0; (k = qrn_kernel_at(dev, QRN_OP_rms_norm, i)) != NULL; i++) {
+        const struct qrn_tensor want = mem_tensor(m, type, a->x.n_dims, a->x.shape);
+        const struct qrn_cast_args cast = {.x = a->out, .out = want};
+        assert_int_equal(qrn_kernel_run(dev, k, a, NULL), QRN_OK);
+        assert_int_equal(qrn_cast(dev, &cast, NULL), QRN_OK);
+        struct qrn_rms_norm_args fused = *a;
+        for (int with_out = 0; with_out < 2; with_out++) {
+            struct qrn_error err;
+            fused.rounded = mem_tensor(m, type, a->x.n_dims, a->x.shape);
+            fused.out = with_out ? mem_tensor(m, QRN_F32, a->x.n_dims, a->x.shape)
+                                 : (struct qrn_tensor){0};
+            if (qrn_op_check(qrn_op(QRN_OP_rms_norm), &fused, &err) != QRN_OK)
+                fail_msg("%s", err.text);
+            assert_int_equal(qrn_kernel_run(dev, k, &fused, NULL), QRN_OK);
+            assert_memory_equal(fused.rounded.data, want.data, want.n_bytes);
+            if (with_out) assert_memory_equal(fused.out.data, a->out.data, a->out.n_bytes);
+        }
+        op_test_same_bits(QRN_OP_rms_norm, &fused, "rounded");
+        qrn_op(QRN_OP_rms_norm)->reference(&fused);
+        for (int64_t e = 0; e < qrn_tensor_n_elements(&want); e++)
+            assert_float_equal(qrn_ref_get_flat(&fused.rounded, e), qrn_ref_get_flat(&want, e),
+                               0.1);
+    }
+}
+
+static void test_rounded(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n, d;
+        enum qrn_dtype type;
+        bool all;
+    } some[] = {
+        {1, 1024, QRN_Q8_ACT, true},
+        {5, 544, QRN_Q8_ACT, true},
+        {3, 32, QRN_Q8_ACT, false},
+        {4, 1111, QRN_BF16, true},
+    };
+    struct devices d;
+    devices_open(&d, 2);
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        struct mem m = {0};
+        struct rng r = {i + 70};
+        const int64_t shape[] = {some[i].n, some[i].d};
+        struct qrn_rms_norm_args a = {.x = mem_filled(&m, &r, 2.0, 2, shape), .eps = 1e-6f};
+        a.weight = mem_filled(&m, &r, 1.0, 1, &some[i].d);
+        a.out = mem_tensor(&m, QRN_F32, 2, shape);
+        if (some[i].all) a.residual = mem_filled(&m, &r, 1.0, 2, shape);
+        if (some[i].all) a.gate = mem_filled(&m, &r, 3.0, 2, shape);
+        for (size_t j = 0; j < d.n; j++) check_rounded(d.dev[j], &a, some[i].type, &m);
+        mem_free_all(&m);
+    }
+    devices_close(&d);
+}
+
 /* The op in plain float32, one element after the other. */
 static void plain(const struct qrn_rms_norm_args *a, int64_t n_rows, int64_t d)
 {
@@ -147,6 +207,13 @@ static void test_errors(void **state)
     a.out.stride[1] = 0;
     op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_SHAPE, "out is written but its stride[1] is 0");
     a = good;
+    a.out = (struct qrn_tensor){0};
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_ARGUMENT, "out is missing, and rounded too");
+    a.rounded = good.out;
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_DTYPE, "rounded is f32, wants bf16 or q8_act");
+    a.rounded = mem_tensor(&m, QRN_BF16, 3, (const int64_t[]){2, 3, 16});
+    op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_SHAPE, "rounded.shape[2] is 16, wants 17");
+    a = good;
     a.eps = -1.0f;
     op_test_fails(dev, QRN_OP_rms_norm, &a, QRN_ERR_ARGUMENT, "eps is -1, wants 0 or more");
     a = good;
@@ -173,6 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
         cmocka_unit_test(test_strided),
+        cmocka_unit_test(test_rounded),
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_errors),
     };

@@ -5,7 +5,7 @@
 #define QUERN_BACKENDS_CPU_ELEMENTWISE_WALK_H
 
 #include "backends/cpu/cpu.h"
-#include "backends/cpu/rows.h"
+#include "backends/cpu/round_out.h"
 
 /* n elements, contiguous; out may be x or y. */
 typedef void (*elementwise_row)(const float *x, const float *y, float *out, int64_t n);
@@ -13,14 +13,20 @@ typedef void (*elementwise_row)(const float *x, const float *y, float *out, int6
 /* Lanes share elements, not rows: one row of a decode step is work for all of them. */
 static inline void elementwise_walk(const struct qrn_cpu_lane *lane, const struct qrn_tensor *x,
                                     const struct qrn_tensor *y, const struct qrn_tensor *out,
-                                    elementwise_row row)
+                                    elementwise_row row, const struct rounding *rounding)
 {
+    float piece[ROUND_PIECE];
+    const bool rounded = out->dtype != QRN_F32;
     const int64_t d = out->shape[out->n_dims - 1];
     int64_t at, end;
     qrn_cpu_share(lane, qrn_tensor_n_elements(out), 64, &at, &end);
     while (at < end) {
-        const int64_t r = at / d, i = at % d, n = d - i < end - at ? d - i : end - at;
-        row(qrn_row_f32(x, r) + i, qrn_row_f32(y, r) + i, qrn_row_f32(out, r) + i, n);
+        const int64_t r = at / d, i = at % d;
+        int64_t n = d - i < end - at ? d - i : end - at;
+        if (rounded && n > ROUND_PIECE) n = ROUND_PIECE;
+        row(qrn_row_f32(x, r) + i, qrn_row_f32(y, r) + i,
+            rounded ? piece : qrn_row_f32(out, r) + i, n);
+        if (rounded) round_out(rounding, piece, out, r, i, n);
         at += n;
     }
 }
@@ -30,7 +36,7 @@ static inline void elementwise_walk(const struct qrn_cpu_lane *lane, const struc
     static void op_##_run(void *lane, const void *args)                     \
     {                                                                       \
         const struct qrn_##op_##_args *a = args;                            \
-        elementwise_walk(lane, &a->x_, &a->y_, &a->out, op_##_row);         \
+        elementwise_walk(lane, &a->x_, &a->y_, &a->out, op_##_row, &rounding_##variant); \
     }                                                                       \
     const struct qrn_kernel qrn_cpu_##op_##_##variant = {                   \
         .op = QRN_OP_##op_, .name = "cpu." #op_ "." #variant,               \

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * cast with AVX2: the same bits as in portable C, which does the ends and all of bf16. */
-#include "backends/cpu/avx2/q8_act_avx2.h"
-#include "backends/cpu/avx2/vec_avx2.h"
+#include "backends/cpu/avx2/round_avx2.h"
 #include "backends/cpu/cast_walk.h"
 #include "base/half.h"
 
@@ -12,16 +11,6 @@ static void to_f16(const float *src, uint16_t *dst, int64_t n)
         _mm_storeu_si128((__m128i *)(void *)(dst + i),
                          _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
     for (; i < n; i++) dst[i] = qrn_float_to_f16(src[i]);
-}
-
-static void to_bf16(const float *src, uint16_t *dst, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) dst[i] = qrn_float_to_bf16(src[i]); /* compilers see vectors */
-}
-
-static void to_q8(const float *src, struct qrn_q8_act *dst, int64_t n_blocks)
-{
-    for (int64_t b = 0; b < n_blocks; b++) q8_act_256(src + 32 * b, dst + b);
 }
 
 static void run(void *lane, const void *args)

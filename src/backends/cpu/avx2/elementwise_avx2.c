@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * add, mul, silu_mul, sigmoid_mul with AVX2. */
-#include "backends/cpu/avx2/vec_avx2.h"
+#include "backends/cpu/avx2/round_avx2.h"
 #include "backends/cpu/elementwise_walk.h"
 
 #define ELEMENTWISE(op, x_, y_, formula)                                              \

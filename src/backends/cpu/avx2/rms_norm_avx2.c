@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * rms_norm with AVX2: squares are summed in float64. */
-#include <math.h>
-
-#include "backends/cpu/avx2/vec_avx2.h"
+#include "backends/cpu/avx2/round_avx2.h"
 #include "backends/cpu/rms_norm_walk.h"
 
 static inline __m256 value(const struct rms_norm_row *r, int64_t i, __m256i m)
@@ -11,7 +9,7 @@ static inline __m256 value(const struct rms_norm_row *r, int64_t i, __m256i m)
     return r->residual ? _mm256_add_ps(x, _mm256_maskload_ps(r->residual + i, m)) : x;
 }
 
-static void row(const struct rms_norm_row *r)
+static double squares(const struct rms_norm_row *r)
 {
     __m256d lo = _mm256_setzero_pd(), hi = _mm256_setzero_pd();
     for (int64_t i = 0; i < r->d; i += 8) {
@@ -21,22 +19,26 @@ static void row(const struct rms_norm_row *r)
         lo = _mm256_fmadd_pd(a, a, lo);
         hi = _mm256_fmadd_pd(b, b, hi);
     }
-    const double squares = sum_lanes_pd(_mm256_add_pd(lo, hi));
-    const __m256 scale = _mm256_set1_ps(1.0f / sqrtf((float)(squares / (double)r->d) + r->eps));
-    for (int64_t i = 0; i < r->d; i += 8) {
-        const __m256i m = first_lanes(r->d - i);
+    return sum_lanes_pd(_mm256_add_pd(lo, hi));
+}
+
+static void part(const struct rms_norm_row *r, int64_t i, int64_t n, float *out)
+{
+    const __m256 scale = _mm256_set1_ps(r->scale);
+    for (const int64_t end = i + n; i < end; i += 8, out += 8) {
+        const __m256i m = first_lanes(end - i);
         const __m256 s = value(r, i, m);
         __m256 y = _mm256_mul_ps(s, scale);
         if (r->weight) y = _mm256_mul_ps(y, _mm256_maskload_ps(r->weight + i, m));
         if (r->gate) y = _mm256_mul_ps(y, silu_ps(_mm256_maskload_ps(r->gate + i, m)));
         if (r->sum) _mm256_maskstore_ps(r->sum + i, m, s);
-        _mm256_maskstore_ps(r->out + i, m, y);
+        _mm256_maskstore_ps(out, m, y);
     }
 }
 
 static void run(void *lane, const void *args)
 {
-    rms_norm_walk(lane, args, row);
+    rms_norm_walk(lane, args, (struct rms_norm_steps){squares, part, &rounding_avx2});
 }
 
 const struct qrn_kernel qrn_cpu_rms_norm_avx2 = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * add, mul, silu_mul, sigmoid_mul with AVX-512. */
-#include "backends/cpu/avx512/vec_avx512.h"
+#include "backends/cpu/avx512/round_avx512.h"
 #include "backends/cpu/elementwise_walk.h"
 
 #define ELEMENTWISE(op, x_, y_, formula)                                              \

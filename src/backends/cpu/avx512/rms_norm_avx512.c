@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * rms_norm with AVX-512: squares are summed in float64. */
-#include <math.h>
-
-#include "backends/cpu/avx512/vec_avx512.h"
+#include "backends/cpu/avx512/round_avx512.h"
 #include "backends/cpu/rms_norm_walk.h"
 
 static inline __m512 value(const struct rms_norm_row *r, int64_t i, __mmask16 m)
@@ -11,7 +9,7 @@ static inline __m512 value(const struct rms_norm_row *r, int64_t i, __mmask16 m)
     return r->residual ? _mm512_add_ps(x, _mm512_maskz_loadu_ps(m, r->residual + i)) : x;
 }
 
-static void row(const struct rms_norm_row *r)
+static double squares(const struct rms_norm_row *r)
 {
     __m512d lo = _mm512_setzero_pd(), hi = _mm512_setzero_pd();
     for (int64_t i = 0; i < r->d; i += 16) {
@@ -21,22 +19,26 @@ static void row(const struct rms_norm_row *r)
         lo = _mm512_fmadd_pd(a, a, lo);
         hi = _mm512_fmadd_pd(b, b, hi);
     }
-    const double squares = sum_lanes_pd(_mm512_add_pd(lo, hi));
-    const __m512 scale = _mm512_set1_ps(1.0f / sqrtf((float)(squares / (double)r->d) + r->eps));
-    for (int64_t i = 0; i < r->d; i += 16) {
-        const __mmask16 m = first_lanes(r->d - i);
+    return sum_lanes_pd(_mm512_add_pd(lo, hi));
+}
+
+static void part(const struct rms_norm_row *r, int64_t i, int64_t n, float *out)
+{
+    const __m512 scale = _mm512_set1_ps(r->scale);
+    for (const int64_t end = i + n; i < end; i += 16, out += 16) {
+        const __mmask16 m = first_lanes(end - i);
         const __m512 s = value(r, i, m);
         __m512 y = _mm512_mul_ps(s, scale);
         if (r->weight) y = _mm512_mul_ps(y, _mm512_maskz_loadu_ps(m, r->weight + i));
         if (r->gate) y = _mm512_mul_ps(y, silu_ps(_mm512_maskz_loadu_ps(m, r->gate + i)));
         if (r->sum) _mm512_mask_storeu_ps(r->sum + i, m, s);
-        _mm512_mask_storeu_ps(r->out + i, m, y);
+        _mm512_mask_storeu_ps(out, m, y);
     }
 }
 
 static void run(void *lane, const void *args)
 {
-    rms_norm_walk(lane, args, row);
+    rms_norm_walk(lane, args, (struct rms_norm_steps){squares, part, &rounding_avx512});
 }
 
 const struct qrn_kernel qrn_cpu_rms_norm_avx512 = {

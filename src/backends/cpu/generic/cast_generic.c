@@ -3,22 +3,11 @@
 #include <string.h>
 
 #include "backends/cpu/cast_walk.h"
-#include "base/half.h"
-#include "formats/q8_act.h"
+#include "backends/cpu/generic/round_generic.h"
 
 static void to_f16(const float *src, uint16_t *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) dst[i] = qrn_float_to_f16(src[i]);
-}
-
-static void to_bf16(const float *src, uint16_t *dst, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) dst[i] = qrn_float_to_bf16(src[i]);
-}
-
-static void to_q8(const float *src, struct qrn_q8_act *dst, int64_t n_blocks)
-{
-    for (int64_t b = 0; b < n_blocks; b++) qrn_q8_act_block(src + 32 * b, dst + b);
 }
 
 static void cast_run(void *lane, const void *args)

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "backends/cpu/elementwise_walk.h"
+#include "backends/cpu/generic/round_generic.h"
 
 static inline float sigmoid(float x)
 {

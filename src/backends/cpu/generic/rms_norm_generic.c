@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * rms_norm in portable C. */
-#include <math.h>
-
+#include "backends/cpu/generic/round_generic.h"
 #include "backends/cpu/rms_norm_walk.h"
 
 static float value(const struct rms_norm_row *r, int64_t i)
@@ -9,27 +8,31 @@ static float value(const struct rms_norm_row *r, int64_t i)
     return r->residual ? r->x[i] + r->residual[i] : r->x[i];
 }
 
-static void row(const struct rms_norm_row *r)
+static double squares(const struct rms_norm_row *r)
 {
-    double squares = 0.0;
+    double sum = 0.0;
     for (int64_t i = 0; i < r->d; i++) {
         const float s = value(r, i);
-        squares += (double)s * (double)s;
+        sum += (double)s * (double)s;
     }
-    const float scale = 1.0f / sqrtf((float)(squares / (double)r->d) + r->eps);
-    for (int64_t i = 0; i < r->d; i++) {
+    return sum;
+}
+
+static void part(const struct rms_norm_row *r, int64_t i, int64_t n, float *out)
+{
+    for (const int64_t end = i + n; i < end; i++, out++) {
         const float s = value(r, i), z = r->gate ? r->gate[i] : 0.0f;
-        float y = s * scale;
+        float y = s * r->scale;
         if (r->weight) y *= r->weight[i];
         if (r->gate) y *= z / (1.0f + expf(-z));
         if (r->sum) r->sum[i] = s;
-        r->out[i] = y;
+        *out = y;
     }
 }
 
 static void run(void *lane, const void *args)
 {
-    rms_norm_walk(lane, args, row);
+    rms_norm_walk(lane, args, (struct rms_norm_steps){squares, part, &rounding_generic});
 }
 
 const struct qrn_kernel qrn_cpu_rms_norm_generic = {

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ * Rounding floats with AVX2: the same bits as in portable C. */
+#ifndef QUERN_ROUND_AVX2_H
+#define QUERN_ROUND_AVX2_H
+
+#include "backends/cpu/avx2/q8_act_avx2.h"
+#include "backends/cpu/avx2/vec_avx2.h"
+#include "backends/cpu/round_out.h"
+#include "base/half.h"
+
+static inline void to_bf16(const float *src, uint16_t *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = qrn_float_to_bf16(src[i]); /* compilers see vectors */
+}
+
+static inline void to_q8(const float *src, struct qrn_q8_act *dst, int64_t n_blocks)
+{
+    for (int64_t b = 0; b < n_blocks; b++) q8_act_256(src + 32 * b, dst + b);
+}
+
+static const struct rounding rounding_avx2 = {to_bf16, to_q8};
+
+#endif
