@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: MIT
- * The walk that the variants of gdn_open_chunk share: rounds of segments, each in two phases.
+ * The walk that the variants of gdn_open_chunk share.
  *
- * A segment is a run of tokens of one sequence inside one chunk; a round has at most one segment of
- * a sequence and GDN_ROUND_TOKENS tokens.  First phase, for each segment and key head: keys join
- * the open rows, all products of keys with keys and queries; for its value heads: G and the decayed
- * products.  Second phase, for each segment, value head and block of columns of S0: u, out, and the
- * new S0 if the chunk is full.  Variants give the arithmetic of one item; how items are cut and
+ * A segment is a run of tokens of one sequence inside one chunk.  Its first phase, for each key
+ * head: keys join the open rows, all products of keys with keys and queries; for its value heads: G
+ * and the decayed products.  The second phase, for each value head and block of columns of S0: u,
+ * out, and the new S0 if the chunk is full.
+ *
+ * Where key heads can be shared evenly, a lane takes whole ones through all tokens and waits for
+ * nobody.  Otherwise segments go in rounds (at most one of a sequence, GDN_ROUND_TOKENS tokens),
+ * each phase shared by all lanes.  Variants give the arithmetic of one item; how items are cut and
  * shared changes no sum. */
 #ifndef QUERN_BACKENDS_CPU_GDN_OPEN_CHUNK_WALK_H
 #define QUERN_BACKENDS_CPU_GDN_OPEN_CHUNK_WALK_H
 
+#include <string.h>
+
 #include "backends/cpu/cpu.h"
 #include "core/gdn_layout.h"
 
-enum { GDN_CHUNK = QRN_GDN_CHUNK, GDN_ROUND_TOKENS = 256, GDN_COLUMNS = 64 };
+enum {
+    GDN_CHUNK = QRN_GDN_CHUNK,
+    GDN_ROUND_TOKENS = 256,
+    GDN_PANEL = 32 /* columns that a variant may copy together */
+};
 
 /* Rows of one head: row t at data + t * stride. */
 struct gdn_head_rows {
@@ -21,13 +30,27 @@ struct gdn_head_rows {
     int64_t stride;
 };
 
+/* Keys and queries of a segment, by tiles of tokens (gdn_tile): of tile t .. t + R - 1 at
+ * 2 * t * d_k, for each i the R keys, then the R queries.  Of a token alone: the rows themselves. */
+struct gdn_pairs {
+    const float *tiles, *k, *q;
+};
+
+/* Tokens of the next tile when so many are left and a full one has most. */
+static inline int gdn_tile(int left, int most)
+{
+    if (left >= most) return most;
+    if (left >= 4 && most > 4) return 4;
+    return left >= 2 ? 2 : 1;
+}
+
 /* out[t][0][s] = k_s . k_t and out[t][1][s] = k_s . q_t, for s <= open + t; the rest is free. */
 struct gdn_open_dots {
-    struct gdn_head_rows q, k; /* n tokens; open rows before them in the chunk */
-    const float *keys;         /* [d_k][GDN_CHUNK], those of the segment too */
-    float *out;                /* [n][2][GDN_CHUNK] */
+    struct gdn_pairs pairs;
+    const float *keys; /* [d_k][GDN_CHUNK], those of the segment too */
+    float *out;        /* [n][2][GDN_CHUNK] */
     int64_t d_k;
-    int n, open;
+    int n, open; /* tokens of the segment, and before it in the chunk */
 };
 
 /* coef[t][0][s] = -(exp(G_t - G_s) * dots[t][0][s]) and coef[t][1][s] = exp(G_t - G_s) *
@@ -35,18 +58,20 @@ struct gdn_open_dots {
 struct gdn_open_decays {
     const double *G;   /* [GDN_CHUNK] */
     const float *dots; /* [n][2][GDN_CHUNK] */
-    float *coef;       /* token t at t * coef_stride: [2][GDN_CHUNK] */
-    float *decay;      /* token t at t * decay_stride */
-    int64_t coef_stride, decay_stride;
+    float *coef;       /* [n][2][GDN_CHUNK] */
+    float *decay;      /* [n] */
     int n, open;
 };
 
 /* u and out of n tokens, in n_columns columns. */
 struct gdn_open_tokens {
-    struct gdn_head_rows q, k, v, beta, coef, decay;
-    float *out;         /* rows out_stride apart */
-    const float *state; /* [d_k] rows d_v apart */
-    float *u;           /* [GDN_CHUNK] rows d_v apart */
+    struct gdn_pairs pairs;
+    struct gdn_head_rows v, beta;
+    const float *coef, *decay; /* as above */
+    float *out;                /* rows out_stride apart */
+    const float *state;        /* [d_k] rows d_v apart */
+    float *u;                  /* [GDN_CHUNK] rows d_v apart */
+    float *panel;              /* [d_k + GDN_CHUNK][GDN_PANEL], to work in */
     int64_t out_stride, d_k, d_v, n_columns;
     int n, open;
     float scale;
@@ -62,6 +87,9 @@ struct gdn_open_edge {
 };
 
 struct gdn_open_steps {
+    int most; /* tokens of a full tile */
+    /* Rows [n][d_k] into columns open .. open + n - 1 of [d_k][GDN_CHUNK]; others stay. */
+    void (*turn)(float *columns, struct gdn_head_rows rows, int64_t d_k, int n, int open);
     void (*dots)(const struct gdn_open_dots *);
     void (*decays)(const struct gdn_open_decays *);
     void (*tokens)(const struct gdn_open_tokens *);
@@ -149,34 +177,60 @@ static inline int64_t gdn_open_scratch_rows(const struct qrn_gdn_open_chunk_args
     return a->q.shape[0] < GDN_ROUND_TOKENS ? a->q.shape[0] : GDN_ROUND_TOKENS;
 }
 
-/* A lane's own part: products of keys, later decayed keys. */
-static inline int64_t gdn_open_lane_floats(const struct qrn_gdn_open_chunk_args *a)
+/* Each lane the same number of whole key heads, or nearly. */
+static inline bool gdn_open_whole_heads(const struct qrn_gdn_open_chunk_args *a, int n_lanes)
 {
-    const int64_t n = a->q.shape[2] > 2 * GDN_CHUNK ? a->q.shape[2] : 2 * GDN_CHUNK;
-    return n * GDN_CHUNK;
+    const int64_t n = a->q.shape[1];
+    return n % n_lanes == 0 || n > 8 * (int64_t)n_lanes;
 }
 
-/* coef [rows][n_v_heads][2][GDN_CHUNK], the lanes' parts, decay [rows][n_v_heads]. */
+/* What lies in scratch, in floats: of each lane, and of what a round's second phase takes over. */
+struct gdn_open_sizes {
+    int64_t dots, columns, panel, lane;
+    int64_t pairs, coef, decay;
+};
+
+static inline struct gdn_open_sizes gdn_open_sizes_of(const struct qrn_gdn_open_chunk_args *a,
+                                                      int n_lanes)
+{
+    const int64_t n_k_heads = a->q.shape[1], n_v_heads = a->v.shape[1], d_k = a->q.shape[2];
+    const bool whole = gdn_open_whole_heads(a, n_lanes);
+    const int64_t rows = whole ? GDN_CHUNK : gdn_open_scratch_rows(a);
+    struct gdn_open_sizes z = {.dots = 2 * GDN_CHUNK * GDN_CHUNK,
+                               .columns = d_k * GDN_CHUNK,
+                               .panel = (d_k + GDN_CHUNK) * GDN_PANEL,
+                               .pairs = 2 * rows * d_k * (whole ? 1 : n_k_heads),
+                               .coef = 2 * rows * GDN_CHUNK * (whole ? 1 : n_v_heads),
+                               .decay = rows * (whole ? 1 : n_v_heads)};
+    z.lane = z.dots + z.columns + z.panel + (whole ? z.pairs + z.coef + z.decay : 0);
+    return z;
+}
+
 static inline size_t gdn_open_chunk_scratch(const void *args, int n_threads)
 {
     const struct qrn_gdn_open_chunk_args *a = args;
-    const size_t heads = (size_t)gdn_open_scratch_rows(a) * (size_t)a->v.shape[1];
-    return (heads * (2 * GDN_CHUNK + 1) + (size_t)n_threads * (size_t)gdn_open_lane_floats(a)) *
-           sizeof(float);
+    const struct gdn_open_sizes z = gdn_open_sizes_of(a, n_threads);
+    const int64_t shared = gdn_open_whole_heads(a, n_threads) ? 0 : z.pairs + z.coef + z.decay;
+    return (size_t)(n_threads * z.lane + shared) * sizeof(float);
 }
 
 struct gdn_open_scratch {
-    float *coef, *lane, *decay;
+    float *dots, *columns, *panel;
+    float *pairs, *coef, *decay; /* of a segment's head, or of all heads of a round */
 };
 
 static inline struct gdn_open_scratch gdn_open_scratch_of(const struct qrn_cpu_lane *lane,
                                                           const struct qrn_gdn_open_chunk_args *a)
 {
+    const struct gdn_open_sizes sizes = gdn_open_sizes_of(a, lane->n);
     struct gdn_open_scratch z;
-    z.coef = lane->scratch;
-    z.lane = z.coef + gdn_open_scratch_rows(a) * a->v.shape[1] * 2 * GDN_CHUNK;
-    z.decay = z.lane + lane->n * gdn_open_lane_floats(a);
-    z.lane += lane->i * gdn_open_lane_floats(a);
+    z.dots = (float *)lane->scratch + lane->i * sizes.lane;
+    z.columns = z.dots + sizes.dots;
+    z.panel = z.columns + sizes.columns;
+    z.pairs = gdn_open_whole_heads(a, lane->n) ? z.panel + sizes.panel
+                                               : (float *)lane->scratch + lane->n * sizes.lane;
+    z.coef = z.pairs + sizes.pairs;
+    z.decay = z.coef + sizes.coef;
     return z;
 }
 
@@ -186,63 +240,92 @@ static inline struct gdn_head_rows gdn_head_of(const struct qrn_tensor *t, int64
     return (struct gdn_head_rows){data, t->stride[0]};
 }
 
-/* Keys of a segment into the columns of the open rows. */
-static inline void gdn_open_put_keys(float *keys, struct gdn_head_rows k, int64_t d_k, int n,
-                                     int open)
+/* The tile of R tokens from column t on. */
+static inline __attribute__((always_inline)) void
+gdn_open_pack_tile(float *out, const float *keys, const float *queries, int64_t d_k, const int R)
 {
-    for (int64_t i = 0; i < d_k; i += 16) {
-        const int64_t m = d_k - i < 16 ? d_k - i : 16;
-        for (int t = 0; t < n; t++)
-            for (int64_t j = 0; j < m; j++)
-                keys[(i + j) * GDN_CHUNK + open + t] = k.data[t * k.stride + i + j];
+    for (int64_t i = 0; i < d_k; i++, out += 2 * R) {
+        memcpy(out, keys + i * GDN_CHUNK, (size_t)R * sizeof *out);
+        memcpy(out + R, queries + i * GDN_CHUNK, (size_t)R * sizeof *out);
     }
 }
 
+static inline void gdn_open_pack(float *tiles, const float *keys, const float *queries, int64_t d_k,
+                                 int n, int most)
+{
+    for (int t = 0, R; t < n; t += R) {
+        float *out = tiles + 2 * t * d_k;
+        R = gdn_tile(n - t, most);
+        if (R == 6)
+            gdn_open_pack_tile(out, keys + t, queries + t, d_k, 6);
+        else if (R == 4)
+            gdn_open_pack_tile(out, keys + t, queries + t, d_k, 4);
+        else if (R == 3)
+            gdn_open_pack_tile(out, keys + t, queries + t, d_k, 3);
+        else
+            gdn_open_pack_tile(out, keys + t, queries + t, d_k, R);
+    }
+}
+
+static inline struct gdn_pairs gdn_open_pairs(const struct gdn_open_segment *g, int64_t kh,
+                                              const struct qrn_gdn_open_chunk_args *a,
+                                              const float *tiles)
+{
+    return (struct gdn_pairs){.tiles = tiles,
+                              .k = gdn_head_of(&a->k, g->token, kh).data,
+                              .q = gdn_head_of(&a->q, g->token, kh).data};
+}
+
+/* Keys join the open rows; keys and queries are packed, their products taken. */
 static inline void gdn_open_first_phase(const struct gdn_open_segment *g, int64_t kh,
-                                        const struct qrn_gdn_open_chunk_args *a,
+                                        const struct qrn_gdn_open_chunk_args *a, float *tiles,
                                         const struct gdn_open_scratch *z,
                                         const struct gdn_open_steps *steps)
 {
-    const int64_t n_k_heads = a->q.shape[1], n_v_heads = a->v.shape[1], d_k = a->q.shape[2];
+    const int64_t d_k = a->q.shape[2];
     float *keys = g->rows.k + kh * d_k * GDN_CHUNK;
-    const struct gdn_open_dots dots = {
-        .q = gdn_head_of(&a->q, g->token, kh), .k = gdn_head_of(&a->k, g->token, kh), .keys = keys,
-        .out = z->lane, .d_k = d_k, .n = g->n, .open = g->open};
-    gdn_open_put_keys(keys, dots.k, d_k, g->n, g->open);
-    steps->dots(&dots);
-    for (int64_t h = 0; h < n_v_heads; h++) {
-        if (gdn_key_head(a->head_map, h, n_k_heads, n_v_heads) != kh) continue;
-        double *G = g->rows.G + h * GDN_CHUNK, sum = g->open ? G[g->open - 1] : 0.0;
-        const struct gdn_head_rows gate = gdn_head_of(&a->g, g->token, h);
-        for (int t = 0; t < g->n; t++) G[g->open + t] = sum += (double)gate.data[t * gate.stride];
-        const struct gdn_open_decays decays = {
-            .G = G, .dots = dots.out, .n = g->n, .open = g->open,
-            .coef = z->coef + (g->row * n_v_heads + h) * 2 * GDN_CHUNK,
-            .coef_stride = n_v_heads * 2 * GDN_CHUNK,
-            .decay = z->decay + g->row * n_v_heads + h, .decay_stride = n_v_heads};
-        steps->decays(&decays);
+    steps->turn(keys, gdn_head_of(&a->k, g->token, kh), d_k, g->n, g->open);
+    if (g->n > 1) {
+        steps->turn(z->columns, gdn_head_of(&a->q, g->token, kh), d_k, g->n, g->open);
+        gdn_open_pack(tiles, keys + g->open, z->columns + g->open, d_k, g->n, steps->most);
     }
+    const struct gdn_open_dots dots = {.pairs = gdn_open_pairs(g, kh, a, tiles), .keys = keys,
+                                       .out = z->dots, .d_k = d_k, .n = g->n, .open = g->open};
+    steps->dots(&dots);
+}
+
+/* G and the decayed products of value head h, after the first phase of its key head. */
+static inline void gdn_open_decays_of(const struct gdn_open_segment *g, int64_t h,
+                                      const struct qrn_gdn_open_chunk_args *a,
+                                      const struct gdn_open_scratch *z, float *coef, float *decay,
+                                      const struct gdn_open_steps *steps)
+{
+    double *G = g->rows.G + h * GDN_CHUNK, sum = g->open ? G[g->open - 1] : 0.0;
+    const struct gdn_head_rows gate = gdn_head_of(&a->g, g->token, h);
+    for (int t = 0; t < g->n; t++) G[g->open + t] = sum += (double)gate.data[t * gate.stride];
+    const struct gdn_open_decays decays = {.G = G, .dots = z->dots, .coef = coef, .decay = decay,
+                                           .n = g->n, .open = g->open};
+    steps->decays(&decays);
 }
 
 /* Columns j .. j + n - 1 of value head h. */
 static inline void gdn_open_second_phase(const struct gdn_open_segment *g, int64_t h, int64_t j,
                                          int64_t n, const struct qrn_gdn_open_chunk_args *a,
+                                         const float *tiles, const float *coef, const float *decay,
                                          const struct gdn_open_scratch *z,
                                          const struct gdn_open_steps *steps)
 {
-    const int64_t n_k_heads = a->q.shape[1], n_v_heads = a->v.shape[1], d_k = a->q.shape[2],
-                  d_v = a->v.shape[2], kh = gdn_key_head(a->head_map, h, n_k_heads, n_v_heads);
+    const int64_t d_k = a->q.shape[2], d_v = a->v.shape[2],
+                  kh = gdn_key_head(a->head_map, h, a->q.shape[1], a->v.shape[1]);
     float *u = g->rows.u + h * GDN_CHUNK * d_v + j;
     const int64_t at = h * d_k * d_v + j;
     const struct gdn_open_tokens tokens = {
-        .q = gdn_head_of(&a->q, g->token, kh), .k = gdn_head_of(&a->k, g->token, kh),
+        .pairs = gdn_open_pairs(g, kh, a, tiles),
         .v = {gdn_head_of(&a->v, g->token, h).data + j, a->v.stride[0]},
-        .beta = gdn_head_of(&a->beta, g->token, h),
-        .coef = {z->coef + (g->row * n_v_heads + h) * 2 * GDN_CHUNK, n_v_heads * 2 * GDN_CHUNK},
-        .decay = {z->decay + g->row * n_v_heads + h, n_v_heads},
+        .beta = gdn_head_of(&a->beta, g->token, h), .coef = coef, .decay = decay,
         .out = (float *)a->out.data + g->token * a->out.stride[0] + h * a->out.stride[1] + j,
-        .out_stride = a->out.stride[0], .state = g->state + at, .u = u, .d_k = d_k, .d_v = d_v,
-        .n_columns = n, .n = g->n, .open = g->open, .scale = a->scale};
+        .out_stride = a->out.stride[0], .state = g->state + at, .u = u, .panel = z->panel,
+        .d_k = d_k, .d_v = d_v, .n_columns = n, .n = g->n, .open = g->open, .scale = a->scale};
     steps->tokens(&tokens);
     if (!g->next) return;
     const struct gdn_open_edge edge = {.G = g->rows.G + h * GDN_CHUNK,
@@ -250,28 +333,86 @@ static inline void gdn_open_second_phase(const struct gdn_open_segment *g, int64
                                        .u = u,
                                        .state = g->state + at,
                                        .next = g->next + at,
-                                       .decayed_keys = z->lane,
+                                       .decayed_keys = z->columns,
                                        .d_k = d_k,
                                        .d_v = d_v,
                                        .n_columns = n};
     steps->edge(&edge);
 }
 
+/* One key head and its value heads through a segment. */
+static inline void gdn_open_whole_head(const struct gdn_open_segment *g, int64_t kh,
+                                       const struct qrn_gdn_open_chunk_args *a,
+                                       const struct gdn_open_scratch *z,
+                                       const struct gdn_open_steps *steps)
+{
+    const int64_t n_k_heads = a->q.shape[1], n_v_heads = a->v.shape[1];
+    gdn_open_first_phase(g, kh, a, z->pairs, z, steps);
+    for (int64_t h = 0; h < n_v_heads; h++) {
+        if (gdn_key_head(a->head_map, h, n_k_heads, n_v_heads) != kh) continue;
+        gdn_open_decays_of(g, h, a, z, z->coef, z->decay, steps);
+        gdn_open_second_phase(g, h, 0, a->v.shape[2], a, z->pairs, z->coef, z->decay, z, steps);
+    }
+}
+
+/* This lane's key heads, one after the other through all tokens of each sequence: a state stays in
+ * its cache. */
+static inline void gdn_open_by_heads(const struct qrn_cpu_lane *lane,
+                                     const struct qrn_gdn_open_chunk_args *a,
+                                     const struct gdn_open_scratch *z,
+                                     const struct gdn_open_steps *steps)
+{
+    int64_t begin, end;
+    qrn_cpu_share(lane, a->q.shape[1], 1, &begin, &end);
+    for (int64_t s = 0; s < a->position.shape[0]; s++)
+        for (int64_t kh = begin; kh < end; kh++) {
+            struct gdn_open_segment g;
+            for (int64_t wave = 0; gdn_open_segment_at(a, s, wave, &g); wave++)
+                gdn_open_whole_head(&g, kh, a, z, steps);
+        }
+}
+
 /* Columns of an item of the second phase: all, or fewer when there are few heads for the lanes. */
 static inline int64_t gdn_open_block_columns(int64_t n_heads, int64_t d_v, int n_lanes)
 {
-    int64_t width = (d_v + GDN_COLUMNS - 1) / GDN_COLUMNS * GDN_COLUMNS;
-    while (width > 16 && n_heads * ((d_v + width - 1) / width) < 2 * n_lanes && n_lanes > 1)
+    int64_t width = (d_v + GDN_PANEL - 1) / GDN_PANEL * GDN_PANEL;
+    while (width > 16 && n_heads * ((d_v + width - 1) / width) < 4 * n_lanes)
         width = (width / 2 + 15) / 16 * 16;
     return width;
 }
 
-static inline void gdn_open_chunk_walk(const struct qrn_cpu_lane *lane,
-                                       const struct qrn_gdn_open_chunk_args *a,
-                                       const struct gdn_open_steps *steps)
+static inline void gdn_open_round_first(const struct gdn_open_segment *g, int64_t kh,
+                                        const struct qrn_gdn_open_chunk_args *a,
+                                        const struct gdn_open_scratch *z,
+                                        const struct gdn_open_steps *steps)
+{
+    const int64_t n_k_heads = a->q.shape[1], n_v_heads = a->v.shape[1], d_k = a->q.shape[2];
+    gdn_open_first_phase(g, kh, a, z->pairs + (g->row * n_k_heads + kh * g->n) * 2 * d_k, z, steps);
+    for (int64_t h = 0; h < n_v_heads; h++) {
+        const int64_t row = g->row * n_v_heads + h * g->n;
+        if (gdn_key_head(a->head_map, h, n_k_heads, n_v_heads) == kh)
+            gdn_open_decays_of(g, h, a, z, z->coef + row * 2 * GDN_CHUNK, z->decay + row, steps);
+    }
+}
+
+static inline void gdn_open_round_second(const struct gdn_open_segment *g, int64_t h, int64_t j,
+                                         int64_t n, const struct qrn_gdn_open_chunk_args *a,
+                                         const struct gdn_open_scratch *z,
+                                         const struct gdn_open_steps *steps)
+{
+    const int64_t n_k_heads = a->q.shape[1], n_v_heads = a->v.shape[1], d_k = a->q.shape[2],
+                  kh = gdn_key_head(a->head_map, h, n_k_heads, n_v_heads);
+    const int64_t row = g->row * n_v_heads + h * g->n;
+    gdn_open_second_phase(g, h, j, n, a, z->pairs + (g->row * n_k_heads + kh * g->n) * 2 * d_k,
+                          z->coef + row * 2 * GDN_CHUNK, z->decay + row, z, steps);
+}
+
+static inline void gdn_open_by_rounds(const struct qrn_cpu_lane *lane,
+                                      const struct qrn_gdn_open_chunk_args *a,
+                                      const struct gdn_open_scratch *z,
+                                      const struct gdn_open_steps *steps)
 {
     const int64_t n_k_heads = a->q.shape[1], n_v_heads = a->v.shape[1], d_v = a->v.shape[2];
-    const struct gdn_open_scratch z = gdn_open_scratch_of(lane, a);
     struct gdn_open_round r;
     r.first = r.end = r.wave = 0;
     for (bool again = false; gdn_open_next_round(&r, a); again = true) {
@@ -279,7 +420,7 @@ static inline void gdn_open_chunk_walk(const struct qrn_cpu_lane *lane,
         if (again) qrn_cpu_lane_wait(lane);
         qrn_cpu_share(lane, r.n_segments * n_k_heads, 1, &begin, &end);
         for (int64_t i = begin; i < end; i++)
-            gdn_open_first_phase(&r.segments[i / n_k_heads], i % n_k_heads, a, &z, steps);
+            gdn_open_round_first(&r.segments[i / n_k_heads], i % n_k_heads, a, z, steps);
         qrn_cpu_lane_wait(lane);
         const int64_t n_heads = r.n_segments * n_v_heads;
         const int64_t width = gdn_open_block_columns(n_heads, d_v, lane->n);
@@ -287,10 +428,21 @@ static inline void gdn_open_chunk_walk(const struct qrn_cpu_lane *lane,
         qrn_cpu_share(lane, n_heads * n_blocks, 1, &begin, &end);
         for (int64_t i = begin; i < end; i++) {
             const int64_t head = i / n_blocks, j = i % n_blocks * width;
-            gdn_open_second_phase(&r.segments[head / n_v_heads], head % n_v_heads, j,
-                                  d_v - j < width ? d_v - j : width, a, &z, steps);
+            gdn_open_round_second(&r.segments[head / n_v_heads], head % n_v_heads, j,
+                                  d_v - j < width ? d_v - j : width, a, z, steps);
         }
     }
+}
+
+static inline void gdn_open_chunk_walk(const struct qrn_cpu_lane *lane,
+                                       const struct qrn_gdn_open_chunk_args *a,
+                                       const struct gdn_open_steps *steps)
+{
+    const struct gdn_open_scratch z = gdn_open_scratch_of(lane, a);
+    if (gdn_open_whole_heads(a, lane->n))
+        gdn_open_by_heads(lane, a, &z, steps);
+    else
+        gdn_open_by_rounds(lane, a, &z, steps);
 }
 
 #endif

@@ -2,7 +2,7 @@
  * gdn_open_chunk with AVX2: three tokens, their keys and queries, by 16 columns in registers. */
 #include "backends/cpu/avx2/gdn_vec_avx2.h"
 
-enum { WIDE = 2, WIDE_ONE = 4 };
+enum { MOST = 3, WIDE = 2, WIDE_ONE = 4 };
 
 static inline vec vdecay(double G, const double *p)
 {
@@ -12,11 +12,18 @@ static inline vec vdecay(double G, const double *p)
     return exp_ps(_mm256_insertf128_ps(_mm256_castps128_ps256(lo), hi, 1));
 }
 
+static inline vec vdecay_to(const double *p)
+{
+    const __m128 lo = _mm256_cvtpd_ps(_mm256_loadu_pd(p));
+    const __m128 hi = _mm256_cvtpd_ps(_mm256_loadu_pd(p + 4));
+    return exp_ps(_mm256_insertf128_ps(_mm256_castps128_ps256(lo), hi, 1));
+}
+
 #include "backends/cpu/gdn_open_chunk_tiles.inc"
 
 static void run(void *lane, const void *args)
 {
-    static const struct gdn_open_steps steps = {dots, decays, tokens, edge};
+    static const struct gdn_open_steps steps = {MOST, turn, dots, decays, tokens, edge};
     gdn_open_chunk_walk(lane, args, &steps);
 }
 

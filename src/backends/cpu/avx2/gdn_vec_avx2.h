@@ -61,6 +61,25 @@ static inline void vstore_first(float *p, int n, vec v)
     _mm256_maskstore_ps(p, first_lanes(n), v);
 }
 
+/* Rows to columns. */
+static inline void vtranspose(vec x[LANES])
+{
+    vec y[LANES]; /* by four rows: row j of half l is column 4 l + j */
+    for (int g = 0; g < LANES; g += 4) {
+        const vec a = _mm256_unpacklo_ps(x[g], x[g + 1]), b = _mm256_unpackhi_ps(x[g], x[g + 1]);
+        const vec c = _mm256_unpacklo_ps(x[g + 2], x[g + 3]),
+                  d = _mm256_unpackhi_ps(x[g + 2], x[g + 3]);
+        y[g] = _mm256_shuffle_ps(a, c, 0x44);
+        y[g + 1] = _mm256_shuffle_ps(a, c, 0xee);
+        y[g + 2] = _mm256_shuffle_ps(b, d, 0x44);
+        y[g + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+    for (int j = 0; j < 4; j++) {
+        x[j] = _mm256_permute2f128_ps(y[j], y[4 + j], 0x20);
+        x[4 + j] = _mm256_permute2f128_ps(y[j], y[4 + j], 0x31);
+    }
+}
+
 /* LANES rows of four: out[k] is column k. */
 static inline void vload_turned4(const float *p, vec *out)
 {

@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-/* The first n (0 .. 8) lanes, for maskload and maskstore. */
+/* The first n lanes, for maskload and maskstore; none if n is negative, all if it is above 8. */
 static inline __m256i first_lanes(int64_t n)
 {
     const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

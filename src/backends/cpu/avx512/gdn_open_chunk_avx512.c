@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * gdn_open_chunk with AVX-512: three tokens, their keys and queries, by 64 columns in registers. */
+ * gdn_open_chunk with AVX-512: six tokens, their keys and queries, by 32 columns in registers. */
 #include "backends/cpu/avx512/gdn_vec_avx512.h"
 
-enum { WIDE = 4, WIDE_ONE = 8 };
+enum { MOST = 6, WIDE = 2, WIDE_ONE = 8 };
 
 static inline vec vdecay(double G, const double *p)
 {
@@ -12,11 +12,18 @@ static inline vec vdecay(double G, const double *p)
     return exp_ps(_mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1));
 }
 
+static inline vec vdecay_to(const double *p)
+{
+    const __m256 lo = _mm512_cvtpd_ps(_mm512_loadu_pd(p));
+    const __m256 hi = _mm512_cvtpd_ps(_mm512_loadu_pd(p + 8));
+    return exp_ps(_mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1));
+}
+
 #include "backends/cpu/gdn_open_chunk_tiles.inc"
 
 static void run(void *lane, const void *args)
 {
-    static const struct gdn_open_steps steps = {dots, decays, tokens, edge};
+    static const struct gdn_open_steps steps = {MOST, turn, dots, decays, tokens, edge};
     gdn_open_chunk_walk(lane, args, &steps);
 }
 

@@ -60,6 +60,31 @@ static inline void vstore_first(float *p, int n, vec v)
     _mm512_mask_storeu_ps(p, first_lanes(n), v);
 }
 
+/* Rows to columns. */
+static inline void vtranspose(vec x[LANES])
+{
+    vec y[LANES]; /* by four rows: row j of lane l is column 4 l + j */
+    for (int g = 0; g < LANES; g += 4) {
+        const vec a = _mm512_unpacklo_ps(x[g], x[g + 1]), b = _mm512_unpackhi_ps(x[g], x[g + 1]);
+        const vec c = _mm512_unpacklo_ps(x[g + 2], x[g + 3]),
+                  d = _mm512_unpackhi_ps(x[g + 2], x[g + 3]);
+        y[g] = _mm512_shuffle_ps(a, c, 0x44);
+        y[g + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        y[g + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        y[g + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+    for (int j = 0; j < 4; j++) { /* lanes to their places */
+        const vec a = _mm512_shuffle_f32x4(y[j], y[4 + j], 0x88);
+        const vec b = _mm512_shuffle_f32x4(y[j], y[4 + j], 0xdd);
+        const vec c = _mm512_shuffle_f32x4(y[8 + j], y[12 + j], 0x88);
+        const vec d = _mm512_shuffle_f32x4(y[8 + j], y[12 + j], 0xdd);
+        x[j] = _mm512_shuffle_f32x4(a, c, 0x88);
+        x[4 + j] = _mm512_shuffle_f32x4(b, d, 0x88);
+        x[8 + j] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        x[12 + j] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}
+
 /* LANES rows of four: out[k] is column k. */
 static inline void vload_turned4(const float *p, vec *out)
 {

@@ -7,10 +7,10 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-/* The first n (0 .. 16) lanes. */
+/* The first n lanes; none if n is negative, all if it is above 16. */
 static inline __mmask16 first_lanes(int64_t n)
 {
-    return (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u);
+    return (__mmask16)(n >= 16 ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
 }
 
 /* e^x, error below 2 units in the last place, for one rounding of FMAs: the same bits in every

@@ -7,18 +7,37 @@
 
 enum { COLUMNS = 16 };
 
+static void turn(float *columns, struct gdn_head_rows rows, int64_t d_k, int n, int open)
+{
+    for (int t = 0; t < n; t++)
+        for (int64_t i = 0; i < d_k; i++)
+            columns[i * GDN_CHUNK + open + t] = rows.data[t * rows.stride + i];
+}
+
+/* Key and query of token t: element i at i * step. */
+struct pair {
+    const float *k, *q;
+    int64_t step;
+};
+
+static struct pair pair_of(const struct gdn_pairs *p, int t, int64_t d_k, int n)
+{
+    if (n == 1) return (struct pair){p->k, p->q, 1};
+    return (struct pair){p->tiles + 2 * t * d_k, p->tiles + 2 * t * d_k + 1, 2};
+}
+
 static void dots(const struct gdn_open_dots *p)
 {
     for (int t = 0; t < p->n; t++) {
         const int n = p->open + t + 1;
-        const float *k = p->k.data + t * p->k.stride, *q = p->q.data + t * p->q.stride;
+        const struct pair pair = pair_of(&p->pairs, t, p->d_k, p->n);
         float *kk = p->out + t * 2 * GDN_CHUNK, *kq = kk + GDN_CHUNK;
         for (int s = 0; s < n; s++) kk[s] = kq[s] = 0.0f;
         for (int64_t i = 0; i < p->d_k; i++) {
             const float *keys = p->keys + i * GDN_CHUNK;
             for (int s = 0; s < n; s++) {
-                kk[s] += k[i] * keys[s];
-                kq[s] += q[i] * keys[s];
+                kk[s] += pair.k[i * pair.step] * keys[s];
+                kq[s] += pair.q[i * pair.step] * keys[s];
             }
         }
     }
@@ -29,8 +48,8 @@ static void decays(const struct gdn_open_decays *p)
     for (int t = 0; t < p->n; t++) {
         const double G = p->G[p->open + t];
         const float *kk = p->dots + t * 2 * GDN_CHUNK, *kq = kk + GDN_CHUNK;
-        float *nk = p->coef + t * p->coef_stride, *nq = nk + GDN_CHUNK;
-        p->decay[t * p->decay_stride] = expf((float)G);
+        float *nk = p->coef + t * 2 * GDN_CHUNK, *nq = nk + GDN_CHUNK;
+        p->decay[t] = expf((float)G);
         for (int s = 0; s <= p->open + t; s++) {
             const float w = expf((float)(G - p->G[s]));
             nk[s] = -(w * kk[s]);
@@ -42,18 +61,18 @@ static void decays(const struct gdn_open_decays *p)
 /* Token t, columns j .. j + n - 1. */
 static inline void token(const struct gdn_open_tokens *p, int t, int64_t j, int n)
 {
-    const float *k = p->k.data + t * p->k.stride, *q = p->q.data + t * p->q.stride;
+    const struct pair pair = pair_of(&p->pairs, t, p->d_k, p->n);
     const float *v = p->v.data + t * p->v.stride + j;
-    const float *nk = p->coef.data + t * p->coef.stride, *nq = nk + GDN_CHUNK;
-    const float decay = p->decay.data[t * p->decay.stride], beta = p->beta.data[t * p->beta.stride];
+    const float *nk = p->coef + t * 2 * GDN_CHUNK, *nq = nk + GDN_CHUNK;
+    const float decay = p->decay[t], beta = p->beta.data[t * p->beta.stride];
     const int last = p->open + t;
     float *u = p->u + last * p->d_v + j, *out = p->out + t * p->out_stride + j;
     float a[COLUMNS] = {0}, b[COLUMNS] = {0};
     for (int64_t i = 0; i < p->d_k; i++) {
         const float *S = p->state + i * p->d_v + j;
         for (int c = 0; c < n; c++) {
-            a[c] += k[i] * S[c];
-            b[c] += q[i] * S[c];
+            a[c] += pair.k[i * pair.step] * S[c];
+            b[c] += pair.q[i * pair.step] * S[c];
         }
     }
     for (int c = 0; c < n; c++) {
@@ -118,7 +137,7 @@ static void edge(const struct gdn_open_edge *p)
 
 static void run(void *lane, const void *args)
 {
-    static const struct gdn_open_steps steps = {dots, decays, tokens, edge};
+    static const struct gdn_open_steps steps = {1, turn, dots, decays, tokens, edge};
     gdn_open_chunk_walk(lane, args, &steps);
 }
 
