@@ -83,15 +83,19 @@ static size_t rotated_bytes(const struct op_bench *b)
 static void begin(struct op_bench *b)
 {
     const size_t n = rotated_bytes(b) > LEAST_PEAK_BYTES ? rotated_bytes(b) : LEAST_PEAK_BYTES;
-    b->peaks = measure_peaks(qrn_device_n_threads(b->dev), n);
+    b->peaks = measure_peaks(qrn_device_n_threads(b->dev), b->dev->features, n);
     if (b->results) return;
     printf("%s, %d threads, device %s; peaks: read %.1f GB/s, copy %.1f GB/s, float32 %.0f GFLOP/s",
            b->options->op, qrn_device_n_threads(b->dev), qrn_device_bits(b->dev),
            b->peaks.read_bytes * 1e-9, b->peaks.copy_bytes * 1e-9, b->peaks.float32_ops * 1e-9);
     if (b->peaks.int8_ops > 0.0) printf(", int8 %.0f GOP/s", b->peaks.int8_ops * 1e-9);
+    if (b->peaks.amx_int8_ops > 0.0)
+        printf(", AMX int8 %.0f, bf16 %.0f", b->peaks.amx_int8_ops * 1e-9,
+               b->peaks.amx_bf16_ops * 1e-9);
     printf("\n\n| %-40s | %-36s | pick | %12s | %8s | %5s | %8s | %5s |\n", "case", "kernel", "us",
            "GB/s", "%", "GFLOP/s", "%");
-    puts("| ---------------------------------------- | ------------------------------------ | ---- | "
+    puts("| ---------------------------------------- | ------------------------------------ | ---- "
+         "| "
          "-----------: | -------: | ----: | -------: | ----: |");
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/amx.h"
+#include "base/cpu_features.h"
 #include "base/memory.h"
 #include "base/threads.h"
 #include "clock.h"
@@ -59,6 +61,8 @@ struct probe {
     void (*fma)(int64_t n, float *out); /* n * 12 * n_lanes multiply-adds */
     uint64_t (*read)(const void *bytes, size_t n_bytes);
     void (*dot)(int64_t n, float *out); /* n * 12 * 64 multiply-adds of bytes; or NULL */
+    /* n * 12 products of 16x16 tiles over 64 bytes, 32 bf16; or NULL */
+    void (*tile_bytes)(int64_t n, float *out), (*tile_bf16)(int64_t n, float *out);
 };
 
 #define ONE_FILL(value)  (value)
@@ -113,14 +117,58 @@ VNNI static void dot_avx512vnni(int64_t n, float *out)
     FMA_LOOP(__m512i, VNNI_FILL, VNNI_DOT);
 }
 
-static struct probe best_probe(void)
+#define TILES __attribute__((target("amx-tile,amx-int8,amx-bf16")))
+
+TILES static void tiles_begin(void)
 {
-    if (__builtin_cpu_supports("avx512f"))
-        return (struct probe){16, fma_avx512, read_avx512,
-                              __builtin_cpu_supports("avx512vnni") ? dot_avx512vnni : NULL};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return (struct probe){8, fma_avx2, read_avx2, NULL};
-    return (struct probe){1, fma_plain, read_plain, NULL};
+    struct qrn_amx_config config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.rows[i] = 16;
+        config.row_bytes[i] = 64;
+    }
+    __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
+    _tile_zero(6);
+    _tile_zero(7);
+}
+
+#define SIX(op)  \
+    op(0, 6, 7); \
+    op(1, 6, 7); \
+    op(2, 6, 7); \
+    op(3, 6, 7); \
+    op(4, 6, 7); \
+    op(5, 6, 7)
+
+TILES static void tile_bytes_amx(int64_t n, float *out)
+{
+    tiles_begin();
+    for (int64_t i = 0; i < 2 * n; i++) {
+        SIX(_tile_dpbssd);
+    }
+    _tile_release();
+    *out = 0.0f;
+}
+
+TILES static void tile_bf16_amx(int64_t n, float *out)
+{
+    tiles_begin();
+    for (int64_t i = 0; i < 2 * n; i++) {
+        SIX(_tile_dpbf16ps);
+    }
+    _tile_release();
+    *out = 0.0f;
+}
+
+static struct probe best_probe(uint64_t features)
+{
+    struct probe p = {1, fma_plain, read_plain, NULL, NULL, NULL};
+    if (features & QRN_CPU_AVX2) p = (struct probe){8, fma_avx2, read_avx2, NULL, NULL, NULL};
+    if (features & QRN_CPU_AVX512)
+        p = (struct probe){16, fma_avx512, read_avx512, NULL, NULL, NULL};
+    if (features & QRN_CPU_AVX512_VNNI) p.dot = dot_avx512vnni;
+    if (features & QRN_CPU_AMX_INT8) p.tile_bytes = tile_bytes_amx;
+    if (features & QRN_CPU_AMX_BF16) p.tile_bf16 = tile_bf16_amx;
+    return p;
 }
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -132,15 +180,17 @@ static void fma_neon(int64_t n, float *out)
     FMA_LOOP(float32x4_t, vdupq_n_f32, NEON_FMA);
 }
 
-static struct probe best_probe(void)
+static struct probe best_probe(uint64_t features)
 {
     (void)fma_plain;
-    return (struct probe){4, fma_neon, read_plain, NULL};
+    (void)features;
+    return (struct probe){4, fma_neon, read_plain, NULL, NULL, NULL};
 }
 #else
-static struct probe best_probe(void)
+static struct probe best_probe(uint64_t features)
 {
-    return (struct probe){1, fma_plain, read_plain, NULL};
+    (void)features;
+    return (struct probe){1, fma_plain, read_plain, NULL, NULL, NULL};
 }
 #endif
 
@@ -201,15 +251,17 @@ static double loop_rate(const struct qrn_thread_pool *pool, void (*loop)(int64_t
     return 2.0 * 12.0 * STEPS * n_lanes * pool->n_threads / shortest(pool, loop_lane, race);
 }
 
-struct peaks measure_peaks(int n_threads, size_t n_bytes)
+struct peaks measure_peaks(int n_threads, uint64_t features, size_t n_bytes)
 {
     struct peaks peaks = {0};
     struct qrn_thread_pool pool;
     if (qrn_threads_create(n_threads, NULL, &pool, NULL) != QRN_OK) return peaks;
-    struct race race = {.probe = best_probe(),
+    struct race race = {.probe = best_probe(features),
                         .n_bytes = n_bytes / (size_t)n_threads / 4096 * 4096};
     peaks.float32_ops = loop_rate(&pool, race.probe.fma, race.probe.n_lanes, &race);
     peaks.int8_ops = loop_rate(&pool, race.probe.dot, 64, &race);
+    peaks.amx_int8_ops = loop_rate(&pool, race.probe.tile_bytes, 16 * 16 * 64, &race);
+    peaks.amx_bf16_ops = loop_rate(&pool, race.probe.tile_bf16, 16 * 16 * 32, &race);
     const size_t n_all = race.n_bytes * (size_t)n_threads;
     race.bytes = qrn_alloc(NULL, n_all + 4096); /* the prefetch runs ahead */
     if (race.bytes) {

@@ -4,6 +4,7 @@
 #define QUERN_TOOLS_PEAKS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* A second; a multiply-add is two operations.  0: not there. */
 struct peaks {
@@ -11,10 +12,11 @@ struct peaks {
     double copy_bytes; /* read and written ones together */
     double float32_ops;
     double int8_ops; /* vpdpbusd */
+    double amx_int8_ops, amx_bf16_ops;
 };
 
-/* With n_threads at the same time, memory of n_bytes, which should be more than all caches; takes
- * two seconds. */
-struct peaks measure_peaks(int n_threads, size_t n_bytes);
+/* With n_threads at the same time, instruction sets of an open device's features, and memory of
+ * n_bytes, which should be more than all caches; takes two or three seconds. */
+struct peaks measure_peaks(int n_threads, uint64_t features, size_t n_bytes);
 
 #endif
