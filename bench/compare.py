@@ -182,11 +182,12 @@ class Table:
         name = "mat-vec 4096x14336 %s" % kind
         if not self.wanted(name):
             return
-        form = "q8 packed" if kind in FAST_TYPES else "packed"
-        case = "%s 4096x14336 M 1 %s" % (kind, form)
+        form = "q8" if kind in FAST_TYPES else "bf16" if kind == "bf16" else "f32"
+        case = "%s 4096x14336 M 1 %s packed" % (kind, form)
         shares, times = [], []
         for run in range(self.options.runs):
             rows, peaks = self.programs.picked("matmul", case, ROTATE_MIB)
+            rows = [r for r in rows if r["case"] == case]
             shares.append(rows[0]["gb_s"] / peaks["peak_read_gb_s"])
             times.append(rows[0]["ns"] * 1e-3)
             self.raw.append([name, "quern us", run, "%.6g" % times[-1]])
@@ -209,28 +210,43 @@ class Table:
         except RuntimeError:
             return 0  # test-backend-ops has no such case
 
-    def matmat(self, kind, peak, wants):
+    def matmat(self, kind, form, half_groups=False):
+        """Every kernel that serves it: each against the peak of the unit that it works with."""
         name = "mat-mat 4096x14336 n 512 %s" % kind
         if not self.wanted(name):
             return
-        form = "q8 packed" if kind in FAST_TYPES else "packed"
         case = "%s 4096x14336 M 512 %s" % (kind, form)
-        n_ops = 2 * 4096 * 14336 * 512
-        kernels = {}
+        rates, peaks = {}, {}
         for run in range(self.options.runs):
             result = self.programs.op("matmul", case)
-            for r in result["results"]:
-                kernels.setdefault(r["kernel"], []).append((r["ns"], result.get(peak, 0)))
-                self.raw.append([name, r["kernel"] + " us", run, "%.6g" % (r["ns"] / 1000)])
+            for r in (r for r in result["results"] if r["case"] == case):
+                rates.setdefault(r["kernel"], []).append(r["gflop_s"])
+                self.raw.append([name, r["kernel"] + " GOP/s", run, "%.6g" % r["gflop_s"]])
+            for key in result:
+                if key.startswith("peak"):
+                    peaks.setdefault(key, []).append(result[key])
         llama = self.llama_us(name, "MUL_MAT", LLAMA_MATMUL % (self.ggml_name(kind), 512))
-        for kernel, values in kernels.items():
-            ns = statistics.median(v[0] for v in values)
-            rate = n_ops / ns
-            share = rate / statistics.median(v[1] for v in values)
-            self.add("%s, %s" % (name, kernel.replace("cpu.matmul.", "")),
-                     "%.0f GOP/s (%.0f %%)" % (rate, 100 * share),
-                     "%.0f" % (n_ops / llama / 1000) if llama else "",
-                     llama * 1000 / ns if llama else 0, wants, None)
+        llama = 2 * 4096 * 14336 * 512 / llama / 1000 if llama else 0
+        rates = {kernel: statistics.median(v) for kernel, v in rates.items()}
+        vnni = [rate for kernel, rate in rates.items() if kernel.endswith("avx512vnni")]
+        for kernel, rate in rates.items():
+            unit = kernel.rsplit(".", 1)[1]
+            if unit.startswith("generic") or unit.startswith("avx2"):
+                continue
+            if unit.startswith("amx") and form.startswith("q8"):
+                share, wants, of = rate / vnni[0], 1.6, "x VNNI"
+            elif unit.startswith("amx"):
+                share = rate / statistics.median(peaks["peak_amx_bf16_gflop_s"])
+                wants, of = 0.4, "of the tiles' peak"
+            elif form.startswith("q8"):
+                share = rate / statistics.median(peaks["peak_int8_gop_s"])
+                wants, of = 0.5 if half_groups else 0.75, "of vpdpbusd's peak"
+            else:
+                share = rate / statistics.median(peaks["peak_float32_gflop_s"])
+                wants, of = 0.75, "of multiply-adds' peak"
+            self.add("%s, %s" % (name, unit), "%.0f GOP/s, %.2f %s" % (rate, share, of),
+                     "%.0f" % llama if llama else "", rate / llama if llama else 0, "%g" % wants,
+                     share >= wants)
 
     def op_against(self, name, op, case, llama_op, params, wants, rotate=0, only=".*"):
         if not self.wanted(name):
@@ -288,10 +304,9 @@ class Table:
         for kind in FAST_TYPES + ["bf16", "f16", "f32"]:
             self.matvec(kind)
         for kind in ("q4_0", "q4_k", "q8_0", "q6_k"):
-            wants = "50 % of vpdpbusd" if kind == "q6_k" else "75 % of vpdpbusd"
-            self.matmat(kind, "peak_int8_gop_s", wants)
-        for kind in ("bf16", "f32"):
-            self.matmat(kind, "peak_float32_gflop_s", "75 % of multiply-adds")
+            self.matmat(kind, "q8 packed", kind == "q6_k")
+        self.matmat("bf16", "bf16 packed")
+        self.matmat("f32", "f32 packed")
         self.ops()
 
 
