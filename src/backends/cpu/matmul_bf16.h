@@ -14,7 +14,12 @@
 #include "base/half.h"
 #include "backends/cpu/matmul_drive.h"
 
-enum { BF16_BLOCK = 32, BF16_PANEL_ROWS = 32, BF16_ALONE = 16384 };
+enum {
+    BF16_BLOCK = 32,
+    BF16_PANEL_ROWS = 32, /* no unit has more */
+    BF16_RUN = 8,         /* blocks of a row that are rounded together */
+    BF16_ALONE = 16384    /* elements that each lane rounds by itself rather than wait */
+};
 
 /* out[r][0 .. n - 1] of some rows and groups over some blocks of columns: continued from what out
  * holds, or new. */
@@ -26,7 +31,8 @@ struct bf16_tile {
     int64_t n_blocks;
     bool begin, cold; /* as in struct matmul_tile */
     int n_rows;
-    const void *x; /* [n_blocks][n_rows][32], floats or bf16 */
+    const void *x;    /* [n_blocks][n_rows][32], floats or bf16 */
+    const char *next; /* x of the rows that come next, or NULL */
     float *out[BF16_PANEL_ROWS];
 };
 
@@ -54,7 +60,6 @@ static inline int64_t bf16_n_rows(const struct matmul_job *j)
     return j->ids ? j->n_tokens * j->top_k : j->n_matrices * j->most_rows;
 }
 
-/* So little to round that each lane does all of it rather than wait for the others. */
 static inline bool bf16_alone(const struct matmul_job *j)
 {
     return !j->ids && bf16_n_rows(j) * bf16_blocks(j) * BF16_BLOCK <= BF16_ALONE;
@@ -102,19 +107,18 @@ static inline void bf16_put_block(const void *x, bool is_bf16, bool as_floats, v
         for (int i = 0; i < BF16_BLOCK; i++) ((uint16_t *)out)[i] = (uint16_t)(bits[i] >> 16);
 }
 
-/* Where row r of those that a matrix meets lies in the matrix's panels, and from one block to the
- * next. */
-static inline char *bf16_row_at(const struct matmul_job *j, const struct bf16_unit *u, char *panels,
-                                int64_t n_rows, int64_t r, size_t *step)
+/* Rows r .. of those that a matrix meets share a panel. */
+static inline int64_t bf16_panel_rows(const struct bf16_unit *u, int64_t n_rows, int64_t r)
 {
-    const int64_t first = r / u->panel_rows * u->panel_rows;
-    const int64_t n = n_rows - first < u->panel_rows ? n_rows - first : u->panel_rows;
-    const size_t block = BF16_BLOCK * (u->floats ? 4 : 2);
-    *step = block * (size_t)n;
-    return panels + (size_t)first * bf16_row_bytes(j, u) + (size_t)(r - first) * block;
+    return n_rows - r < u->panel_rows ? n_rows - r : u->panel_rows;
 }
 
-/* Blocks b0 .. b1 - 1 of row i_x of x. */
+static inline size_t bf16_block_bytes(const struct bf16_unit *u)
+{
+    return BF16_BLOCK * (u->floats ? 4 : 2);
+}
+
+/* Blocks b0 .. b1 - 1 of row i_x of x; out: of block 0, step to the next. */
 static inline void bf16_round_row(const struct matmul_job *j, const struct bf16_unit *u,
                                   int64_t i_x, int64_t b0, int64_t b1, char *out, size_t step)
 {
@@ -130,25 +134,31 @@ static inline void bf16_round_row(const struct matmul_job *j, const struct bf16_
     }
 }
 
-/* This lane's part, or all, of the rows that the matrices meet. */
+/* This lane's part, or all, of the rows that the matrices meet: some blocks of all rows of a panel
+ * at a time, so that what is written stays near. */
 static inline void bf16_round_rows(const struct qrn_cpu_lane *lane, const struct matmul_job *j,
                                    const struct bf16_unit *u, char *panels)
 {
-    const int64_t n_blocks = bf16_blocks(j), n_all = bf16_n_rows(j) * n_blocks;
-    int64_t begin = 0, end = n_all, from = 0;
-    if (!bf16_alone(j)) qrn_cpu_share(lane, n_all, 1, &begin, &end);
-    for (int64_t i = 0; i < j->n_matrices && from < end; i++) {
-        const int64_t n_rows = matmul_n_rows(j, i), to = from + n_rows * n_blocks;
-        for (int64_t at = begin > from ? begin : from; at < to && at < end;) {
-            const int64_t r = (at - from) / n_blocks, b = (at - from) % n_blocks;
-            const int64_t n = end - at < n_blocks - b ? end - at : n_blocks - b;
-            size_t step;
-            char *out = bf16_row_at(j, u, panels, n_rows, r, &step);
-            bf16_round_row(j, u, matmul_row_at(j, i, r).i_x, b, b + n, out, step);
-            at += n;
+    const int64_t n_blocks = bf16_blocks(j), n_runs = (n_blocks + BF16_RUN - 1) / BF16_RUN;
+    int64_t n_panels = 0, begin = 0, end, at = 0;
+    for (int64_t i = 0; i < j->n_matrices; i++)
+        n_panels += (matmul_n_rows(j, i) + u->panel_rows - 1) / u->panel_rows;
+    end = n_panels * n_runs;
+    if (!bf16_alone(j)) qrn_cpu_share(lane, n_panels * n_runs, 1, &begin, &end);
+    for (int64_t i = 0; i < j->n_matrices && at < end; i++) {
+        const int64_t n_rows = matmul_n_rows(j, i);
+        for (int64_t r = 0; r < n_rows; r += u->panel_rows) {
+            const int64_t n = bf16_panel_rows(u, n_rows, r);
+            for (int64_t run = 0; run < n_runs; run++, at++) {
+                const int64_t b = run * BF16_RUN;
+                const int64_t e = b + BF16_RUN < n_blocks ? b + BF16_RUN : n_blocks;
+                for (int64_t m = 0; m < n && at >= begin && at < end; m++)
+                    bf16_round_row(j, u, matmul_row_at(j, i, r + m).i_x, b, e,
+                                   panels + (size_t)m * bf16_block_bytes(u),
+                                   (size_t)n * bf16_block_bytes(u));
+            }
+            panels += (size_t)n * bf16_row_bytes(j, u);
         }
-        panels += (size_t)n_rows * bf16_row_bytes(j, u);
-        from = to;
     }
 }
 
@@ -178,9 +188,14 @@ static inline void bf16_chunk(const struct matmul_job *j, const struct bf16_unit
                         t.group_bytes, false);
         }
         for (int64_t r = 0; r < n_rows; r += u->panel_rows, t.cold = false) {
-            size_t block;
-            t.n_rows = (int)(n_rows - r < u->panel_rows ? n_rows - r : u->panel_rows);
-            t.x = bf16_row_at(j, u, panels, n_rows, r, &block) + (size_t)b * block;
+            t.n_rows = (int)bf16_panel_rows(u, n_rows, r);
+            t.x = panels + (size_t)r * bf16_row_bytes(j, u) +
+                  (size_t)(b * t.n_rows) * bf16_block_bytes(u);
+            const int64_t after = r + u->panel_rows;
+            t.next = after < n_rows
+                         ? panels + (size_t)after * bf16_row_bytes(j, u) +
+                               (size_t)(b * bf16_panel_rows(u, n_rows, after)) * bf16_block_bytes(u)
+                         : NULL;
             for (int m = 0; m < t.n_rows; m++)
                 t.out[m] = matmul_row_at(j, i, r + m).out + g * IMAGE_ROWS;
             u->product(&t);
