@@ -16,9 +16,11 @@
 struct bench {
     struct bench_subject subject;
     struct opened opened;
-    float *logits;   /* [vocab_size] */
-    int32_t *tokens; /* [n_tokens] random ones, as many as the longest append */
-    int64_t n_tokens;
+    float *logits;              /* [n_seqs, vocab_size] */
+    int32_t *tokens;            /* [n_tokens] random ones, as many as the longest append */
+    int64_t n_tokens, n_seqs;   /* the most */
+    struct qrn_append *appends; /* [n_seqs] */
+    struct qrn_seq **seqs;
     int64_t *samples_ns; /* [repetitions] */
     bool printed;        /* a row */
 };
@@ -43,83 +45,88 @@ static void fill_tokens(int32_t *tokens, int64_t n, int64_t vocab_size)
     }
 }
 
-static enum qrn_status append(struct bench *b, struct qrn_seq *seq, int64_t first, int64_t n,
-                              enum qrn_logits want, struct qrn_error *err)
+/* The same n tokens to each of n_seqs sequences. */
+static enum qrn_status append(struct bench *b, struct qrn_seq *const *seqs, int64_t n_seqs,
+                              int64_t first, int64_t n, enum qrn_logits want, struct qrn_error *err)
 {
-    struct qrn_append a = {.seq = seq,
-                           .tokens = b->tokens + first,
-                           .n_tokens = n,
-                           .want = want,
-                           .logits = want == QRN_LOGITS_NONE ? NULL : b->logits};
-    return qrn_model_append(b->opened.model, &a, 1, interrupt_requested, NULL, err);
+    const int64_t vocab_size = b->opened.info->vocab_size;
+    for (int64_t i = 0; i < n_seqs; i++)
+        b->appends[i] = (struct qrn_append){
+            .seq = seqs[i],
+            .tokens = b->tokens + first,
+            .n_tokens = n,
+            .want = want,
+            .logits = want == QRN_LOGITS_NONE ? NULL : b->logits + i * vocab_size};
+    return qrn_model_append(b->opened.model, b->appends, (size_t)n_seqs, interrupt_requested, NULL,
+                            err);
 }
 
-/* Continues a copy of base; the copy and its end are not timed. */
+/* Continues copies of base; the copies and their end are not timed. */
 static enum qrn_status time_once(struct bench *b, const struct qrn_seq *base, int64_t n_prompt,
-                                 int64_t n_gen, int64_t *ns, struct qrn_error *err)
+                                 int64_t n_gen, int64_t n_seqs, int64_t *ns, struct qrn_error *err)
 {
-    struct qrn_seq *seq;
-    QRN_TRY(qrn_seq_fork(base, &seq, err));
+    enum qrn_status s = QRN_OK;
+    int64_t n_made = 0;
+    while (n_made < n_seqs && s == QRN_OK) {
+        s = qrn_seq_fork(base, &b->seqs[n_made], err);
+        n_made += s == QRN_OK;
+    }
     const int64_t begin = now_ns();
-    enum qrn_status s = append(b, seq, 0, n_prompt, QRN_LOGITS_LAST, err);
+    if (s == QRN_OK) s = append(b, b->seqs, n_seqs, 0, n_prompt, QRN_LOGITS_LAST, err);
     for (int64_t i = 0; i < n_gen && s == QRN_OK; i++)
-        s = append(b, seq, i, 1, QRN_LOGITS_LAST, err);
+        s = append(b, b->seqs, n_seqs, i, 1, QRN_LOGITS_LAST, err);
     *ns = now_ns() - begin;
-    qrn_seq_destroy(seq);
+    for (int64_t i = 0; i < n_made; i++) qrn_seq_destroy(b->seqs[i]);
     return s;
 }
 
-static enum qrn_status time_all(struct bench *b, int64_t n_prompt, int64_t n_gen, int64_t n_depth,
-                                struct qrn_error *err)
+static enum qrn_status time_all(struct bench *b, const struct bench_test *t, struct qrn_error *err)
 {
     struct qrn_seq *base;
     QRN_TRY(qrn_seq_create(b->opened.model, NULL, &base, err));
-    enum qrn_status s = append(b, base, 0, n_depth, QRN_LOGITS_NONE, err);
+    enum qrn_status s = append(b, &base, 1, 0, t->n_depth, QRN_LOGITS_NONE, err);
     int64_t warm_up;
-    if (s == QRN_OK) s = time_once(b, base, n_prompt, n_gen > 0 ? 1 : 0, &warm_up, err);
-    const int64_t n = b->subject.options->repetitions;
-    for (int64_t i = 0; i < n && s == QRN_OK; i++) {
-        s = time_once(b, base, n_prompt, n_gen, &b->samples_ns[i], err);
-        progress_show((double)(i + 1) / (double)n, NULL);
+    if (s == QRN_OK)
+        s = time_once(b, base, t->n_prompt, t->n_gen > 0 ? 1 : 0, t->n_seqs, &warm_up, err);
+    for (int64_t i = 0; i < t->n_samples && s == QRN_OK; i++) {
+        s = time_once(b, base, t->n_prompt, t->n_gen, t->n_seqs, &b->samples_ns[i], err);
+        progress_show((double)(i + 1) / (double)t->n_samples, NULL);
     }
     qrn_seq_destroy(base);
     return s;
 }
 
-static int run_test(struct bench *b, int64_t n_prompt, int64_t n_gen, int64_t n_depth)
+static int run_test(struct bench *b, struct bench_test t)
 {
-    if (n_prompt + n_gen == 0) return EXIT_OK;
+    if (t.n_prompt + t.n_gen == 0) return EXIT_OK;
     char label[80];
-    snprintf(label, sizeof label, "%s%lld @ d%lld", n_gen > 0 ? "tg" : "pp",
-             (long long)(n_prompt + n_gen), (long long)n_depth);
+    snprintf(label, sizeof label, "%s%lld @ d%lld", t.n_gen > 0 ? "tg" : "pp",
+             (long long)(t.n_prompt + t.n_gen), (long long)t.n_depth);
     struct qrn_error err;
+    t.samples_ns = b->samples_ns;
+    t.n_samples = b->subject.options->repetitions;
     progress_begin(label);
-    const enum qrn_status s = time_all(b, n_prompt, n_gen, n_depth, &err);
+    const enum qrn_status s = time_all(b, &t, &err);
     progress_end();
     if (s != QRN_OK) return fail_with(&err);
-    const struct bench_test test = {.n_prompt = n_prompt,
-                                    .n_gen = n_gen,
-                                    .n_depth = n_depth,
-                                    .samples_ns = b->samples_ns,
-                                    .n_samples = b->subject.options->repetitions};
-    const int status = bench_print_test(&b->subject, &test, !b->printed);
+    const int status = bench_print_test(&b->subject, &t, !b->printed);
     b->printed = true;
     fflush(stdout);
     return status;
 }
 
-static int run_tests(struct bench *b)
+/* Every prompt, then every generation, of so many sequences at this depth. */
+static int run_at(struct bench *b, int64_t n_depth, int64_t n_seqs)
 {
     const struct options *o = b->subject.options;
     int status = EXIT_OK;
-    bench_print_begin(&b->subject);
-    for (size_t d = 0; d < o->n_depth.n; d++) {
-        for (size_t i = 0; i < o->n_prompt.n && status == EXIT_OK; i++)
-            status = run_test(b, o->n_prompt.at[i], 0, o->n_depth.at[d]);
-        for (size_t i = 0; i < o->n_gen.n && status == EXIT_OK; i++)
-            status = run_test(b, 0, o->n_gen.at[i], o->n_depth.at[d]);
-    }
-    bench_print_end(&b->subject);
+    for (size_t i = 0; i < o->n_prompt.n && status == EXIT_OK; i++)
+        status =
+            run_test(b, (struct bench_test){
+                            .n_prompt = o->n_prompt.at[i], .n_depth = n_depth, .n_seqs = n_seqs});
+    for (size_t i = 0; i < o->n_gen.n && status == EXIT_OK; i++)
+        status = run_test(
+            b, (struct bench_test){.n_gen = o->n_gen.at[i], .n_depth = n_depth, .n_seqs = n_seqs});
     return status;
 }
 
@@ -156,12 +163,41 @@ static int describe(struct bench *b, bool verbose)
 static int prepare(struct bench *b, const struct options *o)
 {
     const int64_t vocab_size = b->opened.info->vocab_size;
-    b->logits = malloc(sizeof *b->logits * (size_t)vocab_size);
+    const size_t n_seqs = (size_t)b->n_seqs;
+    b->logits = malloc(sizeof *b->logits * (size_t)vocab_size * n_seqs);
+    b->appends = malloc(sizeof *b->appends * n_seqs);
+    b->seqs = malloc(sizeof *b->seqs * n_seqs);
     b->tokens = malloc(sizeof *b->tokens * (size_t)(b->n_tokens + 1));
     b->samples_ns = malloc(sizeof *b->samples_ns * (size_t)o->repetitions);
-    if (!b->logits || !b->tokens || !b->samples_ns) return fail("out of memory");
+    if (!b->logits || !b->appends || !b->seqs || !b->tokens || !b->samples_ns)
+        return fail("out of memory");
     fill_tokens(b->tokens, b->n_tokens, vocab_size);
     return describe(b, o->verbose);
+}
+
+static void release(struct bench *b)
+{
+    free(b->samples_ns);
+    free(b->tokens);
+    free(b->seqs);
+    free(b->appends);
+    free(b->logits);
+    close_model(&b->opened);
+}
+
+/* All tests with this number of threads; the last of them ends the table. */
+static int run_tests(struct bench *b, struct options *o, size_t i_threads)
+{
+    o->threads = o->n_threads.at[i_threads];
+    int status = open_model(o, &b->opened);
+    if (status == EXIT_OK) status = prepare(b, o);
+    if (status == EXIT_OK && i_threads == 0) bench_print_begin(&b->subject);
+    for (size_t d = 0; d < o->n_depth.n; d++)
+        for (size_t i = 0; i < o->n_seqs.n && status == EXIT_OK; i++)
+            status = run_at(b, o->n_depth.at[d], o->n_seqs.at[i]);
+    if (status == EXIT_OK && i_threads == o->n_threads.n - 1) bench_print_end(&b->subject);
+    release(b);
+    return status;
 }
 
 int bench_model(const struct options *given)
@@ -170,15 +206,17 @@ int bench_model(const struct options *given)
     const int64_t n_prompt = largest(&o.n_prompt), n_gen = largest(&o.n_gen);
     const int64_t n_depth = largest(&o.n_depth), n_test = n_prompt > n_gen ? n_prompt : n_gen;
     if (o.ctx == 0) o.ctx = n_depth + n_test;
-    struct bench b = {.subject.options = &o, .n_tokens = n_depth > n_test ? n_depth : n_test};
-    b.subject.opened = &b.opened;
     if (n_test == 0) return fail_usage("bench", "--n-prompt and --n-gen are both 0");
-    int status = open_model(&o, &b.opened);
-    if (status == EXIT_OK) status = prepare(&b, &o);
-    if (status == EXIT_OK) status = run_tests(&b);
-    close_model(&b.opened);
-    free(b.samples_ns);
-    free(b.tokens);
-    free(b.logits);
+    bool printed = false;
+    int status = EXIT_OK;
+    for (size_t i = 0; i < o.n_threads.n && status == EXIT_OK; i++) {
+        struct bench b = {.subject.options = &o,
+                          .n_tokens = n_depth > n_test ? n_depth : n_test,
+                          .n_seqs = largest(&o.n_seqs),
+                          .printed = printed};
+        b.subject.opened = &b.opened;
+        status = run_tests(&b, &o, i);
+        printed = b.printed;
+    }
     return status;
 }

@@ -7,9 +7,10 @@
 
 int bench_model(const struct options *options);
 
-/* One row of the results: a prompt (n_gen 0) or a generation (n_prompt 0) after n_depth tokens. */
+/* One row of the results: a prompt (n_gen 0) or a generation (n_prompt 0) after n_depth tokens, in
+ * n_seqs sequences at once. */
 struct bench_test {
-    int64_t n_prompt, n_gen, n_depth;
+    int64_t n_prompt, n_gen, n_depth, n_seqs;
     const int64_t *samples_ns; /* [n_samples] */
     int64_t n_samples;
 };

@@ -18,8 +18,8 @@ struct summary {
 
 static double tokens_per_second(const struct bench_test *t, int64_t i)
 {
-    return t->samples_ns[i] > 0 ? (double)(t->n_prompt + t->n_gen) * 1e9 / (double)t->samples_ns[i]
-                                : 0.0;
+    const double n = (double)((t->n_prompt + t->n_gen) * t->n_seqs);
+    return t->samples_ns[i] > 0 ? n * 1e9 / (double)t->samples_ns[i] : 0.0;
 }
 
 /* Standard deviation of n values with these sums. */
@@ -87,7 +87,8 @@ static void md_row(const struct bench_subject *s, const struct bench_test *t)
     char test[80], speed[80], cells[4][40];
     int n = snprintf(test, sizeof test, "%s%" PRId64, t->n_gen > 0 ? "tg" : "pp",
                      t->n_prompt + t->n_gen);
-    if (t->n_depth > 0) snprintf(test + n, sizeof test - (size_t)n, " @ d%" PRId64, t->n_depth);
+    if (t->n_depth > 0) n += snprintf(test + n, sizeof test - (size_t)n, " @ d%" PRId64, t->n_depth);
+    if (t->n_seqs > 1) snprintf(test + n, sizeof test - (size_t)n, " B%" PRId64, t->n_seqs);
     /* the sign of plus or minus is two bytes and one column */
     snprintf(speed, sizeof speed, "%.2f \xc2\xb1 %.2f", sum.mean_ts, sum.stddev_ts);
     const bool gib = size >= 1024.0 * 1024.0 * 1024.0, billions = params >= 1e9;
@@ -119,10 +120,11 @@ static json_t *record(const struct bench_subject *s, const struct bench_test *t)
         qrn_device_n_threads(s->opened->device), "type_k", kv_name(o), "type_v", kv_name(o),
         "n_gpu_layers", 0, "flash_attn", 1);
     json_t *results =
-        json_pack("{s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f}", "n_prompt", (json_int_t)t->n_prompt,
+        json_pack("{s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f, s:I}", "n_prompt", (json_int_t)t->n_prompt,
                   "n_gen", (json_int_t)t->n_gen, "n_depth", (json_int_t)t->n_depth, "test_time", "",
                   "avg_ns", (json_int_t)sum.mean_ns, "stddev_ns", (json_int_t)sum.stddev_ns,
-                  "avg_ts", sum.mean_ts, "stddev_ts", sum.stddev_ts);
+                  "avg_ts", sum.mean_ts, "stddev_ts", sum.stddev_ts, "n_seqs",
+                  (json_int_t)t->n_seqs);
     if (!fields || !results || json_object_update(fields, results) != 0) {
         json_decref(fields);
         fields = NULL;

@@ -8,5 +8,9 @@ int cmd_bench(const struct options *o)
 {
     if (!o->op && o->op_case) return fail_usage("bench", "--case goes with --op");
     if (!o->op && o->rotate) return fail_usage("bench", "--rotate goes with --op");
-    return o->op ? bench_op(o) : bench_model(o);
+    if (!o->op) return bench_model(o);
+    if (o->n_threads.n > 1) return fail_usage("bench", "--op wants one number of --threads");
+    struct options with = *o;
+    with.threads = o->n_threads.at[0];
+    return bench_op(&with);
 }

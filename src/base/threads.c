@@ -115,9 +115,10 @@ struct pool {
     void (*fn)(void *arg, int i); /* these three change while nobody is inside */
     void *arg;
     int n_wanted;
+    _Atomic int n_left; /* workers that have been inside */
     _Atomic bool stop;
     _Atomic int n_sleepers;     /* workers */
-    _Atomic bool caller_sleeps; /* until the last worker has left */
+    _Atomic bool caller_sleeps; /* until workers have left */
     pthread_mutex_t lock;       /* of sleeping */
     pthread_cond_t start, done;
     int n_workers; /* threads of our own that exist */
@@ -155,8 +156,9 @@ static bool enter(struct pool *pool, uint64_t *seen)
 
 static void leave(struct pool *pool)
 {
-    const uint64_t door = atomic_fetch_sub(&pool->door, DOOR_ONE) - DOOR_ONE;
-    if ((door & (DOOR_OPEN | DOOR_COUNT)) || !atomic_load(&pool->caller_sleeps)) return;
+    atomic_fetch_add(&pool->n_left, 1);
+    atomic_fetch_sub(&pool->door, DOOR_ONE);
+    if (!atomic_load(&pool->caller_sleeps)) return;
     pthread_mutex_lock(&pool->lock);
     pthread_cond_signal(&pool->done);
     pthread_mutex_unlock(&pool->lock);
@@ -178,6 +180,7 @@ static void *worker_main(void *p)
 static void open_door(struct pool *pool)
 {
     const uint64_t door = atomic_load(&pool->door);
+    atomic_store(&pool->n_left, 0);
     atomic_store(&pool->door, (door / DOOR_RUN + 1) * DOOR_RUN | DOOR_OPEN);
     if (atomic_load(&pool->n_sleepers) == 0) return;
     pthread_mutex_lock(&pool->lock);
@@ -190,23 +193,26 @@ static bool is_empty(struct pool *pool)
     return (atomic_load(&pool->door) & DOOR_COUNT) == 0;
 }
 
-static void close_door(struct pool *pool)
+static bool all_have_left(struct pool *pool)
+{
+    return atomic_load(&pool->n_left) == pool->n_workers;
+}
+
+static void wait_until(struct pool *pool, bool (*is_so)(struct pool *))
 {
     struct qrn_patience patience = {0};
-    atomic_fetch_and(&pool->door, ~DOOR_OPEN);
     do {
-        if (is_empty(pool)) return;
+        if (is_so(pool)) return;
     } while (!qrn_patience_ends(&patience));
     pthread_mutex_lock(&pool->lock);
     atomic_store(&pool->caller_sleeps, true);
-    while (!is_empty(pool)) pthread_cond_wait(&pool->done, &pool->lock);
+    while (!is_so(pool)) pthread_cond_wait(&pool->done, &pool->lock);
     atomic_store(&pool->caller_sleeps, false);
     pthread_mutex_unlock(&pool->lock);
 }
 
-static void pool_run(void *user, int n, void (*fn)(void *arg, int i), void *arg)
+static void run(struct pool *pool, int n, void (*fn)(void *arg, int i), void *arg, bool all)
 {
-    struct pool *pool = user;
     if (n <= 1) {
         fn(arg, 0);
         return;
@@ -216,7 +222,26 @@ static void pool_run(void *user, int n, void (*fn)(void *arg, int i), void *arg)
     pool->n_wanted = n;
     open_door(pool);
     fn(arg, 0);
-    close_door(pool);
+    if (all) wait_until(pool, all_have_left);
+    atomic_fetch_and(&pool->door, ~DOOR_OPEN);
+    wait_until(pool, is_empty);
+}
+
+static void run_all(void *user, int n, void (*fn)(void *arg, int i), void *arg)
+{
+    run(user, n, fn, arg, true);
+}
+
+static void run_without_late(void *user, int n, void (*fn)(void *arg, int i), void *arg)
+{
+    run(user, n, fn, arg, false);
+}
+
+struct qrn_thread_pool qrn_threads_without_late(const struct qrn_thread_pool *pool)
+{
+    struct qrn_thread_pool result = *pool;
+    result.run = run_without_late;
+    return result;
 }
 
 static size_t pool_bytes(int n)
@@ -229,7 +254,7 @@ enum qrn_status qrn_threads_create(int n, const struct qrn_allocator *allocator,
 {
     struct pool *pool = qrn_alloc_zeroed(allocator, pool_bytes(n));
     if (!pool) return qrn_fail_memory(err, pool_bytes(n), "threads");
-    struct qrn_thread_pool result = {.run = pool_run, .n_threads = n, .user = pool};
+    struct qrn_thread_pool result = {.run = run_all, .n_threads = n, .user = pool};
     if (pthread_mutex_init(&pool->lock, NULL) != 0) {
         qrn_free(allocator, pool, pool_bytes(n));
         return qrn_fail(err, QRN_ERR_DEVICE, "cannot make a mutex");

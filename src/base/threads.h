@@ -13,11 +13,14 @@
 int qrn_n_cores(void);
 
 /* A pool of n threads: n - 1 of its own, which between runs look out for a while, then sleep, and the
- * caller's.  Its run does not wait for those that come late: fn(arg, i) of a thread that has not begun
- * when fn(arg, 0) returns is never called.  Errors: QRN_ERR_MEMORY, QRN_ERR_DEVICE. */
+ * caller's.  Errors: QRN_ERR_MEMORY, QRN_ERR_DEVICE. */
 enum qrn_status qrn_threads_create(int n, const struct qrn_allocator *allocator,
                                    struct qrn_thread_pool *out, struct qrn_error *err);
 void qrn_threads_destroy(struct qrn_thread_pool *pool, const struct qrn_allocator *allocator);
+
+/* The same pool, with a run that does not wait for those who come late: fn(arg, i) of a thread that
+ * has not begun when fn(arg, 0) returns is not called. */
+struct qrn_thread_pool qrn_threads_without_late(const struct qrn_thread_pool *pool);
 
 /* One turn of a loop that waits for another thread: short at first, then the core is offered to
  * others, then true: it is time to sleep.  Begins as {0}. */

@@ -110,14 +110,27 @@ static void record_body(const struct batch *b)
     w->body_shape = b->shape;
 }
 
+/* So many layers at once that cancelling is asked about each 64 tokens of a layer. */
+static int64_t layers_at_once(const struct batch *b)
+{
+    return b->wants_hidden || b->shape.n_tokens > 32 ? 1 : 64 / b->shape.n_tokens;
+}
+
 static enum qrn_status run_layers_apart(const struct batch *b, struct qrn_error *err)
 {
     const struct qrn_workspace *w = &b->model->work;
-    QRN_TRY(qrn_encoder_submit_range(w->body, 0, w->layer_end[0], err));
-    for (int64_t i = 0; i < b->model->weights.n_layers; i++) {
-        keep_hidden(b, i);
+    const int64_t n_layers = b->model->weights.n_layers, step = layers_at_once(b);
+    size_t done = 0;
+    for (int64_t i = 0; i < n_layers; i += step) {
+        const int64_t end = n_layers - i < step ? n_layers : i + step;
+        if (b->wants_hidden) { /* x is what the layers before left */
+            QRN_TRY(qrn_encoder_submit_range(w->body, done, w->layer_end[i], err));
+            done = w->layer_end[i];
+            keep_hidden(b, i);
+        }
         QRN_TRY(ask_cancel(b, err));
-        QRN_TRY(qrn_encoder_submit_range(w->body, w->layer_end[i], w->layer_end[i + 1], err));
+        QRN_TRY(qrn_encoder_submit_range(w->body, done, w->layer_end[end], err));
+        done = w->layer_end[end];
     }
     return QRN_OK;
 }
@@ -292,20 +305,10 @@ enum qrn_status qrn_model_append(struct qrn_model *model, struct qrn_append *app
         const enum qrn_status s = check_append(model, appends, i, &own);
         if (s != QRN_OK) refuse(&appends[i], s, &own, &first, err);
     }
-    const struct qrn_allocator *a = &model->host.allocator;
-    const int64_t most =
-        (int64_t)n_appends < model->max_batch ? (int64_t)n_appends : model->max_batch;
-    const size_t bytes = (size_t)most * sizeof(struct qrn_part);
-    struct batch b = {.model = model, .cancel = cancel, .cancel_user = cancel_user};
-    b.parts = qrn_alloc(a, bytes);
-    if (!b.parts) {
-        for (size_t i = 0; i < n_appends; i++)
-            if (appends[i].status == QRN_OK) appends[i].status = QRN_ERR_MEMORY;
-        return qrn_fail_memory(err, bytes, "a batch");
-    }
+    struct batch b = {
+        .model = model, .parts = model->work.parts, .cancel = cancel, .cancel_user = cancel_user};
     pthread_mutex_lock(&model->lock);
     first = run_all(&b, appends, n_appends, first, err);
     pthread_mutex_unlock(&model->lock);
-    qrn_free(a, b.parts, bytes);
     return first;
 }

@@ -17,7 +17,8 @@ enum qrn_status qrn_seq_reserve(struct qrn_seq *seq, int64_t n_tokens, struct qr
 {
     const struct qrn_allocator *a = &seq->model->host.allocator;
     if (n_tokens > seq->n_tokens_reserved) {
-        const int64_t want = n_tokens + n_tokens / 2 + QRN_CHUNK;
+        /* whole chunks: decoding allocates where one begins, and nowhere else */
+        const int64_t want = ((n_tokens + n_tokens / 2) / QRN_CHUNK + 1) * QRN_CHUNK;
         int32_t *tokens =
             qrn_realloc(a, seq->tokens, (size_t)seq->n_tokens_reserved * sizeof *tokens,
                         (size_t)want * sizeof *tokens);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/memory.h"
+#include "model/batch.h"
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -52,6 +53,7 @@ static void *carve(struct carver *c, int64_t n, size_t element)
 static void lay_out(struct qrn_workspace *w, const struct qrn_model_config *c, struct carver *m)
 {
     const int64_t n = w->max_tokens;
+    w->parts = carve(m, n, sizeof *w->parts);
     w->ids = carve(m, n, sizeof(int32_t));
     w->positions = carve(m, n, sizeof(int32_t));
     w->seq_begin = carve(m, n + 1, sizeof(int32_t));

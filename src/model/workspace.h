@@ -21,6 +21,8 @@ struct qrn_workspace {
     char *memory;                  /* everything below */
     size_t n_bytes;
 
+    struct qrn_part *parts; /* [max_tokens] of the batch */
+
     /* tables */
     int32_t *ids, *positions;         /* [max_tokens] */
     int32_t *seq_begin;               /* [max_tokens + 1] */

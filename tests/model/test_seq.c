@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Sequences and steps: what is refused, with which words; what does not disturb others; memory. */
+#include "support/counting_allocator.h"
 #include "support/model_test.h"
 
 #include <stdio.h>
@@ -238,7 +239,7 @@ static void test_cancel(void **state)
         struct qrn_seq *seq = test_seq(model, countdown % 2 ? 10 : 0);
         struct qrn_append a = {.seq = seq, .tokens = ids, .n_tokens = N};
         const enum qrn_status s = qrn_model_append(model, &a, 1, cancel_at, &left, &err);
-        if (countdown < 12) { /* 4 batches of 3 layers */
+        if (countdown < 10) { /* 3 batches of 3 layers, asked about at each; one of 8 tokens, at once */
             expect(s, QRN_ERR_CANCELLED, &err, "cancelled");
             assert_int_equal(a.status, QRN_ERR_CANCELLED);
             assert_int_equal(a.n_done, countdown / 3 * 64);
@@ -257,6 +258,49 @@ static void test_cancel(void **state)
     free(want);
     qrn_seq_destroy(whole);
     qrn_model_close(model);
+}
+
+/* Decoding allocates where a chunk of 64 tokens begins or ends, and nowhere else. */
+static void test_no_allocation_per_token(void **state)
+{
+    (void)state;
+    enum { N_SEQS = 3, N_STEPS = 100 };
+    struct counting_allocator counting;
+    struct qrn_error err;
+    counting_allocator_init(&counting);
+    struct qrn_device *own;
+    const struct qrn_device_options device_options = {.n_threads = 2,
+                                                      .host = counting_host(&counting)};
+    if (qrn_device_open(&device_options, &own, &err) != QRN_OK) fail_msg("%s", err.text);
+    struct qrn_model *model = NULL;
+    const struct qrn_model_options o = {
+        .path = toy, .device = own, .host = counting_host(&counting)};
+    if (qrn_model_open(&o, &model, &err) != QRN_OK) fail_msg("%s", err.text);
+    const int64_t vocab_size = qrn_model_info(model)->vocab_size;
+    float *logits = malloc(sizeof *logits * (size_t)(N_SEQS * vocab_size));
+    struct qrn_append a[N_SEQS];
+    int32_t ids[N_SEQS];
+    for (int i = 0; i < N_SEQS; i++) {
+        ids[i] = i;
+        a[i] = (struct qrn_append){.seq = test_seq(model, 0),
+                                   .tokens = &ids[i],
+                                   .n_tokens = 1,
+                                   .want = QRN_LOGITS_LAST,
+                                   .logits = logits + i * vocab_size};
+    }
+    for (int step = 0; step < N_STEPS; step++) {
+        const size_t before = counting.n_calls;
+        if (qrn_model_append(model, a, N_SEQS, NULL, NULL, &err) != QRN_OK)
+            fail_msg("%s", err.text);
+        if (step % 64 > 0 && step % 64 < 63 && counting.n_calls != before)
+            fail_msg("step %d allocates %zu times", step, counting.n_calls - before);
+        for (int i = 0; i < N_SEQS; i++) ids[i] = (ids[i] * 5 + 7) % 96;
+    }
+    for (int i = 0; i < N_SEQS; i++) qrn_seq_destroy(a[i].seq);
+    free(logits);
+    qrn_model_close(model);
+    qrn_device_close(own);
+    assert_int_equal(counting.live_blocks, 0);
 }
 
 /* The budget holds, says its numbers, and memory comes back. */
@@ -397,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_append_errors),
         cmocka_unit_test(test_one_bad_sequence_does_not_disturb),
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_no_allocation_per_token),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_fork_shares),
         cmocka_unit_test(test_damaged_file),

@@ -388,6 +388,15 @@ static void test_bench(void **state)
     assert_int_equal(json_array_size(json_object_get(last, "samples_ts")), 2);
     assert_true(json_real_value(json_object_get(last, "avg_ts")) > 0.0);
     json_decref(value);
+    value = json_of(RUN("bench", "-p", "0", "-n", "2", "-r", "1", "-B", "1,3", "-t", "1,2", "-o",
+                        "json"));
+    assert_int_equal(json_array_size(value), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *row = json_array_get(value, i);
+        assert_int_equal(json_integer_value(json_object_get(row, "n_seqs")), i % 2 ? 3 : 1);
+        assert_int_equal(json_integer_value(json_object_get(row, "n_threads")), i / 2 + 1);
+    }
+    json_decref(value);
     char *md = output_of(RUN("bench", "-p", "3", "-n", "0", "-r", "1"));
     expect_text(
         md, "| model                          |       size |     params | backend    | threads |");

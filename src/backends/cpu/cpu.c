@@ -75,6 +75,7 @@ static enum qrn_status cpu_open(struct qrn_device *dev, const struct qrn_device_
     } else {
         dev->n_threads = o->n_threads ? o->n_threads : qrn_n_cores();
         status = qrn_threads_create(dev->n_threads, a, &cpu->threads, err);
+        if (status == QRN_OK) cpu->threads = qrn_threads_without_late(&cpu->threads);
         cpu->owns_threads = true;
     }
     if (status == QRN_OK) {
