@@ -181,7 +181,7 @@ int cmd_info(const struct options *o)
         return fail_with(&err);
     }
     struct opened opened;
-    status = try_open_model(o, &opened, &err);
+    status = try_open_model(o, true, &opened, &err);
     if (status == EXIT_OK) status = print_all(o, &listing, path, opened.info, &err);
     close_model(&opened);
     listing_close(&listing);

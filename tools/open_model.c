@@ -49,7 +49,8 @@ int find_model(const struct options *o, char path[MODEL_PATH_BYTES])
 static const enum qrn_kv_type kv_types[] = {
     [KV_AUTO] = QRN_KV_DEFAULT, [KV_F16] = QRN_KV_F16, [KV_F32] = QRN_KV_F32};
 
-int try_open_model(const struct options *o, struct opened *out, struct qrn_error *err)
+int try_open_model(const struct options *o, bool only_info, struct opened *out,
+                   struct qrn_error *err)
 {
     *out = (struct opened){.model = NULL};
     int status = find_model(o, out->path);
@@ -61,6 +62,7 @@ int try_open_model(const struct options *o, struct opened *out, struct qrn_error
         .device = out->device,
         .host.logger = report_logger(o->verbose),
         .exact = o->exact,
+        .only_info = only_info,
         .kv = kv_types[o->kv],
         .max_context = o->command == command_at(COMMAND_perplexity) ? o->window : o->ctx,
         .max_batch = o->batch,
@@ -76,7 +78,7 @@ int try_open_model(const struct options *o, struct opened *out, struct qrn_error
 int open_model(const struct options *o, struct opened *out)
 {
     struct qrn_error err;
-    const int status = try_open_model(o, out, &err);
+    const int status = try_open_model(o, false, out, &err);
     if (status != EXIT_OK || out->model) return status;
     close_model(out);
     return fail_with(&err);

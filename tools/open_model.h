@@ -24,8 +24,10 @@ struct opened {
 
 /* Finds and opens the model, with a progress bar.  From here on an interrupt is only noted. */
 int open_model(const struct options *options, struct opened *out);
-/* The same, but a model that is refused is EXIT_OK with out->model NULL and the reason in *err. */
-int try_open_model(const struct options *options, struct opened *out, struct qrn_error *err);
+/* The same, but a model that is refused is EXIT_OK with out->model NULL and the reason in *err.
+ * only_info: without its weights. */
+int try_open_model(const struct options *options, bool only_info, struct opened *out,
+                   struct qrn_error *err);
 void close_model(struct opened *opened); /* zeroed structs are allowed */
 
 /* Appends the tokens of a text, in which control tokens count as such. */

@@ -43,11 +43,13 @@ struct qrn_model_options {
     struct qrn_host host;
     bool exact; /* float32 activations in products, and a float32 KV cache */
     enum qrn_kv_type kv;
-    int64_t max_context;      /* tokens a sequence may hold; 0: what the model was made for */
-    size_t budget_bytes;      /* for the states and caches of all sequences together; 0: none */
-    int64_t max_batch;        /* tokens worked on at once, 64 .. 8192; 0: 512.  More memory, more
+    int64_t max_context; /* tokens a sequence may hold; 0: what the model was made for */
+    size_t budget_bytes; /* for the states and caches of all sequences together; 0: none */
+    int64_t max_batch;   /* tokens worked on at once, 64 .. 8192; 0: 512.  More memory, more
                                speed in prefill, the same bits */
-    bool direct;              /* call each op by itself instead of recording the step: for tests */
+    bool only_info;      /* read names, shapes and the tokenizer, not the weights: qrn_model_info
+                               and the like work, sequences cannot be made (QRN_ERR_STATE) */
+    bool direct;         /* call each op by itself instead of recording the step: for tests */
     qrn_progress_fn progress; /* may be NULL */
     void *progress_user;
 };
@@ -101,7 +103,8 @@ struct qrn_seq_options {
     int max_rollback; /* 0 .. 64 tokens that qrn_seq_rollback may take back */
 };
 
-/** An empty sequence.  options may be NULL.  Errors: QRN_ERR_ARGUMENT, QRN_ERR_MEMORY, QRN_ERR_LIMIT. */
+/** An empty sequence.  options may be NULL.  Errors: QRN_ERR_ARGUMENT, QRN_ERR_MEMORY, QRN_ERR_LIMIT,
+ * QRN_ERR_STATE (the model was opened with only_info). */
 QRN_API enum qrn_status qrn_seq_create(struct qrn_model *model,
                                        const struct qrn_seq_options *options, struct qrn_seq **out,
                                        struct qrn_error *err);

@@ -96,7 +96,14 @@ struct qrn_matmul_id_args {
 };
 QRN_OP_FUNCTIONS(matmul_id);
 
-/** Lays weights out as this device's products read them fastest: for QRN_LAYOUT_PACKED. */
+/**
+ * Lays weights out as this device's products read them fastest: for QRN_LAYOUT_PACKED.
+ *
+ * What is written for rows 0 .. n - 1 of a matrix, n a multiple of QRN_PACK_ROWS, is the beginning
+ * of what is written for all of them, and the rest is what the rows from n on give: a matrix may be
+ * packed in pieces.  Matrices of a batch lie one after the other.
+ */
+#define QRN_PACK_ROWS 64
 struct qrn_matmul_pack_args {
     struct qrn_tensor w;      /* [N, K] or [E, N, K], rows */
     struct qrn_tensor scales; /* MLX codes only */
@@ -115,15 +122,16 @@ QRN_API enum qrn_status qrn_matmul_packed_bytes(struct qrn_device *dev,
                                                 size_t *n_bytes, struct qrn_error *err);
 
 /**
- * Rows of a table: out[t] = table[ids[t]], exactly as the type decodes to float32.
- * Ids out of 0 .. n_vocab - 1: QRN_ERR_ARGUMENT when run.
+ * Rows of a table: out[t] = table[ids[t]], exactly as the type decodes to float32, whatever the
+ * layout.  Ids out of 0 .. n_vocab - 1: QRN_ERR_ARGUMENT when run.
  */
 struct qrn_embedding_args {
-    struct qrn_tensor table;  /* [n_vocab, d], any weight type, rows */
-    struct qrn_tensor scales; /* [n_vocab, d / group], MLX codes only */
+    struct qrn_tensor table;  /* [n_vocab, d], any weight type; rows or packed, as in matmul */
+    struct qrn_tensor scales; /* [n_vocab, d / group], MLX codes in rows only */
     struct qrn_tensor biases; /* as scales */
     struct qrn_tensor ids;    /* [n_tokens] i32 */
     struct qrn_tensor out;    /* [n_tokens, d] */
+    enum qrn_weight_layout layout;
 };
 QRN_OP_FUNCTIONS(embedding);
 

@@ -116,6 +116,33 @@ enum qrn_status qrn_file_open_source(const struct qrn_source *source, const char
     return s;
 }
 
+/* A fault maps the pages around it too, as far as a boundary of this size. */
+#define FAULT_AROUND ((size_t)64 << 10)
+
+static bool advise(const struct qrn_file *file, const void *from, size_t n, int advice)
+{
+    const uintptr_t begin = (uintptr_t)file->bytes, at = (uintptr_t)from;
+    if (at < begin || at - begin >= file->n_bytes) return false;
+    if (file->origin != ORIGIN_MAPPED || n == 0) return true;
+    const size_t first = (at - begin) / FAULT_AROUND * FAULT_AROUND;
+    size_t end = n < file->n_bytes - (at - begin) ? at - begin + n : file->n_bytes;
+    end = file->n_bytes - end < FAULT_AROUND
+              ? file->n_bytes
+              : (end + FAULT_AROUND - 1) / FAULT_AROUND * FAULT_AROUND;
+    (void)madvise((char *)file->handle + first, end - first, advice); /* a hint */
+    return true;
+}
+
+bool qrn_file_release(const struct qrn_file *file, const void *from, size_t n)
+{
+    return advise(file, from, n, MADV_DONTNEED);
+}
+
+bool qrn_file_prefetch(const struct qrn_file *file, const void *from, size_t n)
+{
+    return advise(file, from, n, MADV_WILLNEED);
+}
+
 void qrn_file_close(struct qrn_file *file)
 {
     switch (file->origin) {

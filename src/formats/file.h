@@ -27,6 +27,13 @@ enum qrn_status qrn_file_open_source(const struct qrn_source *source, const char
                                      const struct qrn_host *host, struct qrn_file *file,
                                      struct qrn_error *err);
 
+/* The system may forget that the bytes from..from + n are in memory (mapped files only): they count
+ * no more for this process, and are read again when touched.  from need not lie in this file: false
+ * then. */
+bool qrn_file_release(const struct qrn_file *file, const void *from, size_t n);
+/* They will be read soon. */
+bool qrn_file_prefetch(const struct qrn_file *file, const void *from, size_t n);
+
 void qrn_file_close(struct qrn_file *file); /* zeroed structs are allowed */
 
 #endif

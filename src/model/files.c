@@ -119,6 +119,35 @@ enum qrn_status qrn_model_files_open(const struct qrn_model_options *o, struct q
     return QRN_OK;
 }
 
+static const struct qrn_file *all_files(const struct qrn_model_files *f, size_t *n)
+{
+    const bool gguf = f->format == QRN_FORMAT_GGUF;
+    *n = gguf ? f->gguf.n_files : f->safetensors.n_files;
+    return gguf ? f->gguf.files : f->safetensors.files;
+}
+
+void qrn_model_files_release(const struct qrn_model_files *f, const void *from, size_t n)
+{
+    size_t n_files;
+    const struct qrn_file *files = all_files(f, &n_files);
+    for (size_t i = 0; i < n_files && !qrn_file_release(&files[i], from, n); i++) {}
+}
+
+void qrn_model_files_prefetch(const struct qrn_model_files *f, const void *from, size_t n)
+{
+    size_t n_files;
+    const struct qrn_file *files = all_files(f, &n_files);
+    for (size_t i = 0; i < n_files && !qrn_file_prefetch(&files[i], from, n); i++) {}
+}
+
+void qrn_model_files_release_all(const struct qrn_model_files *f)
+{
+    size_t n_files;
+    const struct qrn_file *files = all_files(f, &n_files);
+    for (size_t i = 0; i < n_files; i++)
+        (void)qrn_file_release(&files[i], files[i].bytes, files[i].n_bytes);
+}
+
 void qrn_model_files_close(struct qrn_model_files *f)
 {
     qrn_tokenizer_free(f->tokenizer);

@@ -22,6 +22,12 @@ struct qrn_model_files {
 /* Opens what options name and reads the config.  Errors: as qrn_model_open. */
 enum qrn_status qrn_model_files_open(const struct qrn_model_options *options,
                                      struct qrn_model_files *files, struct qrn_error *err);
+/* Bytes of any of the files, as qrn_file_release and qrn_file_prefetch. */
+void qrn_model_files_release(const struct qrn_model_files *files, const void *from, size_t n);
+void qrn_model_files_prefetch(const struct qrn_model_files *files, const void *from, size_t n);
+/* All bytes of all files. */
+void qrn_model_files_release_all(const struct qrn_model_files *files);
+
 void qrn_model_files_close(struct qrn_model_files *files); /* zeroed structs are allowed */
 
 #endif

@@ -284,7 +284,7 @@ void qrn_forward_embedding(struct qrn_emitter *e, struct qrn_model *model, struc
     struct pass p = begin(e, model, s);
     const struct qrn_matrix *m = &model->weights.embedding;
     EMIT(e, embedding, .table = m->w, .scales = m->scales, .biases = m->biases,
-         .ids = qrn_tensor_1d(QRN_I32, p.w->ids, s.n_tokens), .out = p.x);
+         .ids = qrn_tensor_1d(QRN_I32, p.w->ids, s.n_tokens), .out = p.x, .layout = m->layout);
 }
 
 /* How many layers below i_layer are of the kind of i_layer: its place in states or in pages. */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * The steps of loading that all formats share: find a tensor, take rows, change a vector, prepare a
- * matrix for the device. */
+ * matrix for the device.
+ *
+ * A format's walk over its tensors is done twice.  The first time measures: everything is checked,
+ * and what will be needed is added up.  Then memory is taken once, and the second time fills it. */
 #ifndef QUERN_MODEL_LOAD_H
 #define QUERN_MODEL_LOAD_H
 
@@ -12,6 +15,8 @@ struct loader {
     const struct qrn_load_options *options;
     const struct qrn_allocator *allocator;
     struct qrn_weights *weights;
+    char *memory;                   /* what the second walk fills; NULL: this is the first */
+    size_t memory_used;             /* of it, or to come */
     char prefix[64];                /* of tensor names: "model.language_model." */
     bool raw_hf;                    /* norms hold w for 1 + w, A_log is a logarithm */
     size_t bytes_done, bytes_total; /* of the files, for progress */
@@ -26,6 +31,29 @@ struct row_run {
 
 enum change { AS_IS, PLUS_ONE, MINUS_EXP };
 enum matrix_use { BIG, SMALL }; /* SMALL: gates and routers, always with float32 activations */
+
+static inline int64_t qrn_load_elements(const struct qrn_archive_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->n_dims; i++) n *= t->shape[i];
+    return n;
+}
+
+static inline int64_t qrn_load_columns(const struct qrn_archive_tensor *t)
+{
+    return t->n_dims ? t->shape[t->n_dims - 1] : 1;
+}
+
+static inline int64_t qrn_load_rows_of(const struct qrn_archive_tensor *t)
+{
+    const int64_t k = qrn_load_columns(t);
+    return k ? qrn_load_elements(t) / k : 0;
+}
+
+/* The next n_bytes of the memory for weights; NULL while measuring. */
+void *qrn_load_take(struct loader *ld, size_t n_bytes);
+/* n_bytes of the files are done: tells the user.  Errors: QRN_ERR_CANCELLED. */
+enum qrn_status qrn_load_advance(struct loader *ld, size_t n_bytes);
 
 /* The tensor, or NULL. */
 const struct qrn_archive_tensor *qrn_load_find(struct loader *ld, const char *name);
@@ -45,9 +73,11 @@ enum qrn_status qrn_load_vector(struct loader *ld, const char *name, int64_t n, 
 enum qrn_status qrn_load_matrix(struct loader *ld, const struct row_run *runs, size_t n_runs,
                                 int64_t n_experts, int64_t n_out, int64_t n_in, enum matrix_use use,
                                 struct qrn_matrix *out);
-/* As rows for an embedding. */
-enum qrn_status qrn_load_rows(struct loader *ld, const struct row_run *run, int64_t n_out,
-                              int64_t n_in, struct qrn_matrix *out);
+/* For an embedding: as it is packed in tied (or NULL), which holds the same numbers and has been
+ * loaded, if rows can be taken from that; else as rows. */
+enum qrn_status qrn_load_embedding(struct loader *ld, const struct row_run *run,
+                                   const struct qrn_matrix *tied, int64_t n_out, int64_t n_in,
+                                   struct qrn_matrix *out);
 /* One tensor as a matrix. */
 enum qrn_status qrn_load_named_matrix(struct loader *ld, const char *name, int64_t n_out,
                                       int64_t n_in, enum matrix_use use, struct qrn_matrix *out);

@@ -32,12 +32,14 @@ enum qrn_status qrn_load_gguf(struct loader *ld)
     struct row_run embedding, head;
     for (int64_t i = 0; i < c->n_layers; i++) QRN_TRY(load_layer(ld, i, &w->layers[i]));
     QRN_TRY(qrn_load_run(ld, "token_embd.weight", &embedding));
-    QRN_TRY(qrn_load_rows(ld, &embedding, c->vocab_size, c->d_model, &w->embedding));
     head = embedding;
-    if (qrn_load_find(ld, "output.weight")) {
+    const bool tied = !qrn_load_find(ld, "output.weight");
+    if (!tied) {
         QRN_TRY(qrn_load_run(ld, "output.weight", &head));
         w->n_parameters += c->vocab_size * c->d_model;
     }
     QRN_TRY(qrn_load_matrix(ld, &head, 1, 0, c->vocab_size, c->d_model, BIG, &w->head));
+    QRN_TRY(qrn_load_embedding(ld, &embedding, tied ? &w->head : NULL, c->vocab_size, c->d_model,
+                               &w->embedding));
     return qrn_load_vector(ld, "output_norm.weight", c->d_model, AS_IS, &w->norm);
 }

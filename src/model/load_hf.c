@@ -78,7 +78,6 @@ static enum qrn_status load_ends(struct loader *ld)
     char name[LOAD_NAME_BYTES];
     (void)snprintf(name, sizeof name, "%sembed_tokens.weight", ld->prefix);
     QRN_TRY(qrn_load_run(ld, name, &embedding));
-    QRN_TRY(qrn_load_rows(ld, &embedding, c->vocab_size, c->d_model, &w->embedding));
     head = embedding;
     if (!c->tied_embeddings) {
         const char *other = "language_model.lm_head.weight";
@@ -86,6 +85,8 @@ static enum qrn_status load_ends(struct loader *ld)
         w->n_parameters += c->vocab_size * c->d_model;
     }
     QRN_TRY(qrn_load_matrix(ld, &head, 1, 0, c->vocab_size, c->d_model, BIG, &w->head));
+    QRN_TRY(qrn_load_embedding(ld, &embedding, c->tied_embeddings ? &w->head : NULL, c->vocab_size,
+                               c->d_model, &w->embedding));
     (void)snprintf(name, sizeof name, "%snorm.weight", ld->prefix);
     return qrn_load_vector(ld, name, c->d_model, ld->raw_hf ? PLUS_ONE : AS_IS, &w->norm);
 }

@@ -138,12 +138,16 @@ static enum qrn_status open_parts(struct qrn_model *m, const struct qrn_model_op
     QRN_TRY(measure(m, err));
     const struct qrn_load_options load = {.device = o->device,
                                           .exact = o->exact,
+                                          .only_measure = o->only_info,
                                           .progress = o->progress,
                                           .progress_user = o->progress_user};
     QRN_TRY(qrn_weights_load(&m->files, &load, &m->host, &m->weights, err));
     QRN_TRY(name_bits(m, o->exact, err));
     QRN_TRY(qrn_pool_create(m->device, o->budget_bytes, &m->pool, err));
-    QRN_TRY(qrn_workspace_init(&m->work, c, m->device, m->max_batch, &m->host, err));
+    if (o->only_info)
+        m->work.n_bytes = qrn_workspace_bytes(c, m->max_batch);
+    else
+        QRN_TRY(qrn_workspace_init(&m->work, c, m->device, m->max_batch, &m->host, err));
     describe(m);
     qrn_log(&m->host, QRN_LOG_INFO, "%s (%s), %zu bytes of weights, bits id \"%s\"",
             m->info.architecture, m->info.format, m->info.weight_bytes, m->bits);
@@ -159,6 +163,7 @@ enum qrn_status qrn_model_open(const struct qrn_model_options *o, struct qrn_mod
     m->device = o->device;
     m->host = o->host;
     m->direct = o->direct;
+    m->only_info = o->only_info;
     m->kv_dtype = o->kv == QRN_KV_F32 || (o->kv == QRN_KV_DEFAULT && o->exact) ? QRN_F32 : QRN_F16;
     if (pthread_mutex_init(&m->lock, NULL) != 0) {
         qrn_free(&o->host.allocator, m, sizeof *m);
@@ -177,7 +182,7 @@ void qrn_model_close(struct qrn_model *m)
 {
     if (!m) return;
     const struct qrn_allocator a = m->host.allocator;
-    qrn_workspace_free(&m->work);
+    if (!m->only_info) qrn_workspace_free(&m->work);
     qrn_pool_destroy(m->pool);
     qrn_strfree(&a, m->bits);
     qrn_weights_free(&m->weights);

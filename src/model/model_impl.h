@@ -30,7 +30,7 @@ struct qrn_model {
     char *bits;
     enum qrn_dtype kv_dtype;
     int64_t max_context, max_batch;
-    bool direct;
+    bool only_info, direct;
     struct qrn_pool *pool; /* states, rows, histories, pages */
     pthread_mutex_t lock;  /* of steps: the workspace and the recording */
     struct qrn_workspace work;

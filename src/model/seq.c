@@ -43,6 +43,8 @@ enum qrn_status qrn_seq_new(struct qrn_model *model, int max_rollback, struct qr
                             struct qrn_error *err)
 {
     const struct qrn_allocator *a = &model->host.allocator;
+    if (model->only_info)
+        return qrn_fail(err, QRN_ERR_STATE, "the model was opened without its weights (only_info)");
     struct qrn_seq *seq = qrn_alloc_zeroed(a, sizeof *seq);
     if (!seq) return qrn_fail_memory(err, sizeof *seq, "a sequence");
     seq->model = model;

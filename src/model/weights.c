@@ -9,8 +9,7 @@
 void qrn_weights_free(struct qrn_weights *w)
 {
     const struct qrn_allocator *a = &w->allocator;
-    for (size_t i = 0; i < w->n_buffers; i++) qrn_buffer_release(w->buffers[i]);
-    qrn_free(a, w->buffers, w->n_buffers_reserved * sizeof *w->buffers);
+    qrn_buffer_release(w->memory);
     qrn_free(a, w->layers, (size_t)w->n_layers * sizeof *w->layers);
     *w = (struct qrn_weights){0};
 }
@@ -20,6 +19,25 @@ static size_t archive_bytes(const struct qrn_archive *archive)
     size_t n = 0;
     for (size_t i = 0; i < archive->n_tensors; i++) n += archive->tensors[i].n_bytes;
     return n;
+}
+
+static enum qrn_status walk(struct loader *ld)
+{
+    return ld->files->format == QRN_FORMAT_GGUF ? qrn_load_gguf(ld) : qrn_load_hf(ld);
+}
+
+/* The second walk, after the one that measured. */
+static enum qrn_status fill(struct loader *ld)
+{
+    struct qrn_weights *w = ld->weights;
+    if (ld->memory_used)
+        QRN_TRY(qrn_buffer_create(ld->options->device, ld->memory_used, &w->memory, ld->err));
+    ld->memory = w->memory ? qrn_buffer_data(w->memory) : NULL;
+    ld->memory_used = 0;
+    w->n_parameters = 0;
+    w->n_bytes = w->bytes_per_token = 0;
+    w->dtypes = 0;
+    return walk(ld);
 }
 
 enum qrn_status qrn_weights_load(const struct qrn_model_files *files,
@@ -46,12 +64,13 @@ enum qrn_status qrn_weights_load(const struct qrn_model_files *files,
                         .weights = &w,
                         .bytes_total = archive_bytes(files->archive),
                         .err = err};
-    const enum qrn_status s =
-        files->format == QRN_FORMAT_GGUF ? qrn_load_gguf(&ld) : qrn_load_hf(&ld);
+    enum qrn_status s = walk(&ld);
+    if (s == QRN_OK && !options->only_measure) s = fill(&ld);
     if (s != QRN_OK) {
         qrn_weights_free(&w);
         return s;
     }
+    qrn_model_files_release_all(files);
     if (options->progress) (void)options->progress(options->progress_user, 1.0);
     *out = w;
     return QRN_OK;

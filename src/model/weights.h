@@ -51,8 +51,7 @@ struct qrn_weights {
     struct qrn_layer_weights *layers;
     int64_t n_layers;
     enum qrn_head_map head_map;
-    struct qrn_buffer **buffers; /* all memory behind the above that is not the files' */
-    size_t n_buffers, n_buffers_reserved;
+    struct qrn_buffer *memory; /* behind all of the above that is not the files' */
     int64_t n_parameters;
     size_t n_bytes;         /* of matrices as they lie in memory, and vectors */
     uint64_t dtypes;        /* bit t: a matrix of type t is used */
@@ -63,6 +62,7 @@ struct qrn_weights {
 struct qrn_load_options {
     struct qrn_device *device;
     bool exact;
+    bool only_measure; /* fill in shapes, types and sizes; no tensor has data */
     qrn_progress_fn progress;
     void *progress_user;
 };

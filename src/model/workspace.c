@@ -76,14 +76,20 @@ static void lay_out(struct qrn_workspace *w, const struct qrn_model_config *c, s
     w->layer_end = carve(m, c->n_layers + 1, sizeof(size_t));
 }
 
+size_t qrn_workspace_bytes(const struct qrn_model_config *config, int64_t max_tokens)
+{
+    struct qrn_workspace w = {.max_tokens = max_tokens};
+    struct carver count = {0};
+    lay_out(&w, config, &count);
+    return count.used;
+}
+
 enum qrn_status qrn_workspace_init(struct qrn_workspace *w, const struct qrn_model_config *config,
                                    struct qrn_device *device, int64_t max_tokens,
                                    const struct qrn_host *host, struct qrn_error *err)
 {
     *w = (struct qrn_workspace){.max_tokens = max_tokens, .allocator = host->allocator};
-    struct carver count = {0};
-    lay_out(w, config, &count);
-    w->n_bytes = count.used;
+    w->n_bytes = qrn_workspace_bytes(config, max_tokens);
     w->memory = qrn_alloc_zeroed(&w->allocator, w->n_bytes);
     if (!w->memory) return qrn_fail_memory(err, w->n_bytes, "the buffers of a step");
     lay_out(w, config, &(struct carver){.base = w->memory});

@@ -46,6 +46,9 @@ struct qrn_workspace {
     struct qrn_allocator allocator;
 };
 
+/* What a workspace of that size takes. */
+size_t qrn_workspace_bytes(const struct qrn_model_config *config, int64_t max_tokens);
+
 enum qrn_status qrn_workspace_init(struct qrn_workspace *w, const struct qrn_model_config *config,
                                    struct qrn_device *device, int64_t max_tokens,
                                    const struct qrn_host *host, struct qrn_error *err);

@@ -6,8 +6,8 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
 {
     const struct qrn_embedding_args *a = args;
     QRN_TRY(qrn_check_shape("embedding", "table", &a->table, err, 2, (int64_t)-1, (int64_t)-1));
-    QRN_TRY(qrn_check_weight("embedding", "table", &a->table, &a->scales, &a->biases,
-                             QRN_LAYOUT_ROWS, err));
+    QRN_TRY(qrn_check_weight("embedding", "table", &a->table, &a->scales, &a->biases, a->layout,
+                             err));
     QRN_TRY(qrn_check_dtype("embedding", "ids", &a->ids, err, 1, QRN_I32));
     QRN_TRY(qrn_check_shape("embedding", "ids", &a->ids, err, 1, (int64_t)-1));
     QRN_TRY(qrn_check_dtype("embedding", "out", &a->out, err, 1, QRN_F32));

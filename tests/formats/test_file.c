@@ -5,6 +5,8 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "formats/archive.h"
@@ -51,6 +53,44 @@ static void refuses_what_is_no_file(void **state)
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_int_equal(qrn_file_open(fifo, NULL, &f, &e), QRN_ERR_IO);
     assert_non_null(strstr(e.text, "not a regular file"));
+}
+
+/* KiB of files that this process has in memory. */
+static long resident_files(void)
+{
+    char line[256];
+    long n = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && n < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssFile: %ld", &n) != 1) n = -1;
+    if (f) fclose(f);
+    return n;
+}
+
+/* Pages that were read count no more once they are released, and can be read again. */
+static void releases_pages(void **state)
+{
+    (void)state;
+    enum { N = 8 << 20 };
+    uint8_t *bytes = malloc(N);
+    struct qrn_file f;
+    unsigned sum = 0;
+    for (size_t i = 0; i < N; i++) bytes[i] = (uint8_t)(i * 31 >> 7);
+    assert_int_equal(qrn_file_open(temp_file("large", bytes, N), NULL, &f, NULL), QRN_OK);
+    const long before = resident_files();
+    if (before < 0) skip();
+    assert_memory_equal(f.bytes, bytes, N);
+    assert_in_range(resident_files() - before, N / 2 / 1024, N);
+    assert_true(qrn_file_prefetch(&f, f.bytes + 5000, 100000));
+    assert_true(qrn_file_release(&f, f.bytes + 100, N / 2 - 200));
+    assert_in_range(resident_files() - before, 0, N * 5 / 8 / 1024);
+    assert_true(qrn_file_release(&f, f.bytes + N / 2, N)); /* no further than the file's end */
+    assert_in_range(resident_files() - before + 1024, 0, 2048);
+    assert_false(qrn_file_release(&f, &sum, sizeof sum));
+    assert_false(qrn_file_release(&f, f.bytes + N, 1));
+    assert_memory_equal(f.bytes, bytes, N);
+    qrn_file_close(&f);
+    free(bytes);
 }
 
 static void source_in_place_and_copied(void **state)
@@ -211,6 +251,7 @@ int main(void)
         cmocka_unit_test(maps_a_file),
         cmocka_unit_test(opens_an_empty_file),
         cmocka_unit_test(refuses_what_is_no_file),
+        cmocka_unit_test(releases_pages),
         cmocka_unit_test(source_in_place_and_copied),
         cmocka_unit_test(source_failures),
         cmocka_unit_test(archive_finds_and_refuses_twice),

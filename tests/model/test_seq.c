@@ -432,6 +432,28 @@ static void test_mismatch(void **state)
     qrn_model_close(exact);
 }
 
+/* Without weights: the same description, and no sequences. */
+static void test_only_info(void **state)
+{
+    (void)state;
+    struct qrn_model *whole = test_model(dev, "models/fairy", false, QRN_KV_DEFAULT), *model;
+    const struct qrn_model_options options = {
+        .path = "models/fairy", .device = dev, .only_info = true};
+    struct qrn_error err;
+    struct qrn_seq *seq = NULL;
+    if (qrn_model_open(&options, &model, &err) != QRN_OK) fail_msg("%s", err.text);
+    struct qrn_model_info a = *qrn_model_info(whole), b = *qrn_model_info(model);
+    assert_string_equal(a.bits, b.bits);
+    a.bits = b.bits = NULL;
+    assert_memory_equal(&a, &b, sizeof a);
+    assert_non_null(qrn_model_tokenizer(model));
+    assert_int_equal(qrn_seq_create(model, NULL, &seq, &err), QRN_ERR_STATE);
+    assert_null(seq);
+    assert_non_null(strstr(err.text, "without its weights"));
+    qrn_model_close(model);
+    qrn_model_close(whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_fork_shares),
         cmocka_unit_test(test_damaged_file),
+        cmocka_unit_test(test_only_info),
         cmocka_unit_test(test_mismatch),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

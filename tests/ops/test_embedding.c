@@ -48,6 +48,49 @@ static void test_types(void **state)
     devices_close(&d);
 }
 
+/* From packed weights the same bits as from rows, for every type that has a packed form. */
+static void test_packed(void **state)
+{
+    (void)state;
+    static const int64_t groups[] = {32, 64, 128};
+    struct devices d;
+    size_t n_packed = 0;
+    devices_open(&d, 2);
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
+        for (size_t c = 0; c < 3; c++) {
+            struct mem m = {0};
+            struct rng r = {9 * t + c};
+            struct qrn_error err;
+            struct qrn_embedding_args a =
+                make(&m, &r, t, 37, 768, 30, groups[c], c ? QRN_BF16 : QRN_F32);
+            struct qrn_matmul_pack_args pack = {
+                .w = a.table, .scales = a.scales, .biases = a.biases};
+            const char *what = qrn_dtype_info(a.table.dtype)->name;
+            float *want = mem_guarded(&m, a.out.n_bytes);
+            if (qrn_embedding(d.dev[0], &a, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
+            memcpy(want, a.out.data, a.out.n_bytes);
+            for (size_t i = 0; i < d.n; i++) {
+                size_t n_bytes;
+                assert_int_equal(qrn_matmul_packed_bytes(d.dev[i], &pack, &n_bytes, &err), QRN_OK);
+                if (n_bytes == 0) continue;
+                struct qrn_embedding_args b = {
+                    .table = a.table, .ids = a.ids, .out = a.out, .layout = QRN_LAYOUT_PACKED};
+                b.table.data = mem_guarded(&m, n_bytes);
+                b.table.n_bytes = n_bytes;
+                pack.packed = qrn_tensor_1d(QRN_U8, b.table.data, (int64_t)n_bytes);
+                if (qrn_matmul_pack(d.dev[i], &pack, &err) != QRN_OK) fail_msg("%s", err.text);
+                memset(b.out.data, 0xff, b.out.n_bytes);
+                if (qrn_embedding(d.dev[i], &b, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
+                if (memcmp(want, b.out.data, b.out.n_bytes) != 0)
+                    fail_msg("%s: packed weights give other rows", what);
+                n_packed++;
+            }
+            mem_free_all(&m);
+        }
+    devices_close(&d);
+    print_message("%zu packed tables\n", n_packed);
+}
+
 static void test_strided(void **state)
 {
     (void)state;
@@ -112,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_packed),
         cmocka_unit_test(test_strided),
         cmocka_unit_test(test_errors),
     };

@@ -93,6 +93,43 @@ static void test_odd_columns(void **state)
     devices_close(&d);
 }
 
+/* Pieces of QRN_PACK_ROWS rows, one after the other, are the whole. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    enum { N = 3 * QRN_PACK_ROWS + 21 };
+    struct devices d;
+    devices_open(&d, 2);
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
+        struct mem m = {0};
+        struct rng r = {3 * t};
+        const char *name;
+        const struct weights w =
+            random_weights(&m, &r, t, 2, (const int64_t[]){N, 512}, 64, QRN_BF16);
+        struct qrn_matmul_pack_args a = {.w = w.w, .scales = w.scales, .biases = w.biases};
+        const uint8_t *want = pack(&m, d.dev[0], 0, &a, &name);
+        const size_t n_bytes = a.packed.n_bytes;
+        size_t done = 0;
+        for (int64_t first = 0, n; want && first < N; first += n) {
+            n = N - first < QRN_PACK_ROWS ? N - first : QRN_PACK_ROWS;
+            a.w = qrn_tensor_slice(w.w, 0, first, n);
+            if (w.scales.n_dims) {
+                a.scales = qrn_tensor_slice(w.scales, 0, first, n);
+                a.biases = qrn_tensor_slice(w.biases, 0, first, n);
+            }
+            const uint8_t *got = pack(&m, d.dev[0], 0, &a, &name);
+            if (done + a.packed.n_bytes > n_bytes ||
+                memcmp(got, want + done, a.packed.n_bytes) != 0)
+                fail_msg("%s, %s: rows from %d on", name, qrn_dtype_info(w.w.dtype)->name,
+                         (int)first);
+            done += a.packed.n_bytes;
+        }
+        if (want) assert_int_equal(done, n_bytes);
+        mem_free_all(&m);
+    }
+    devices_close(&d);
+}
+
 /* A part of wider rows. */
 static void test_strided(void **state)
 {
@@ -119,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_odd_columns),
+        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_strided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

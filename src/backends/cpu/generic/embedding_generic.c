@@ -3,6 +3,11 @@
 #include "backends/cpu/cpu.h"
 #include "ops/matmul_common.h"
 
+static bool supports(const void *args)
+{
+    return ((const struct qrn_embedding_args *)args)->layout == QRN_LAYOUT_ROWS;
+}
+
 static void run(void *lane, const void *args)
 {
     const struct qrn_embedding_args *a = args;
@@ -20,5 +25,6 @@ static void run(void *lane, const void *args)
 const struct qrn_kernel qrn_cpu_embedding_generic = {
     .op = QRN_OP_embedding,
     .name = "cpu.embedding.generic",
+    .supports = supports,
     .run = run,
 };

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT
+ * Matrices: rows that may lie in several tensors, packed for the device piece by piece, so that the
+ * file and its image are never in memory together. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "core/device_impl.h"
+#include "formats/blocks.h"
+#include "model/load.h"
+
+/* The element type of MLX codes, from how many words a row of n_in values takes. */
+static enum qrn_dtype mlx_type(int64_t words, int64_t n_in)
+{
+    static const struct {
+        int bits;
+        enum qrn_dtype dtype;
+    } types[] = {{2, QRN_MLX_Q2}, {3, QRN_MLX_Q3}, {4, QRN_MLX_Q4},
+                 {5, QRN_MLX_Q5}, {6, QRN_MLX_Q6}, {8, QRN_MLX_Q8}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (words * 32 == n_in * types[i].bits) return types[i].dtype;
+    return QRN_DTYPE_COUNT;
+}
+
+static enum qrn_status check_run(struct loader *ld, const struct row_run *run, int64_t n_in,
+                                 enum qrn_dtype *dtype)
+{
+    const struct qrn_archive_tensor *t = run->tensor;
+    *dtype = run->scales ? mlx_type(qrn_load_columns(t), n_in) : t->dtype;
+    const bool whole =
+        *dtype != QRN_DTYPE_COUNT && n_in % qrn_dtype_info(*dtype)->block_elements == 0;
+    if (!whole || (!run->scales && qrn_load_columns(t) != n_in))
+        return qrn_fail(ld->err, QRN_ERR_FORMAT,
+                        "tensor \"%s\" has rows of %" PRId64 " (%s), wants %" PRId64 " values",
+                        t->name, qrn_load_columns(t), t->type_name, n_in);
+    if (run->first < 0 || run->n < 0 || run->first > qrn_load_rows_of(t) - run->n)
+        return qrn_fail(ld->err, QRN_ERR_FORMAT,
+                        "tensor \"%s\" has %" PRId64 " rows, wants %" PRId64, t->name,
+                        qrn_load_rows_of(t), run->first + run->n);
+    if (!run->scales) return QRN_OK;
+    const struct qrn_archive_tensor *both[] = {run->scales, run->biases};
+    for (int i = 0; i < 2; i++) {
+        const int64_t groups = qrn_load_columns(both[i]);
+        if (groups < 1 || n_in % groups || qrn_load_rows_of(both[i]) != qrn_load_rows_of(t) ||
+            groups != qrn_load_columns(run->scales) || both[i]->dtype != run->scales->dtype)
+            return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" does not fit \"%s\"",
+                            both[i]->name, t->name);
+    }
+    const int64_t group = n_in / qrn_load_columns(run->scales);
+    if (group != 32 && group != 64 && group != 128)
+        return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED,
+                        "tensor \"%s\" has groups of %" PRId64 ", wants 32, 64 or 128", t->name,
+                        group);
+    return QRN_OK;
+}
+
+/* Where rows of a matrix come from: runs of rows, and for each of codes, scales and biases the type
+ * and the bytes of a row.  Scales and biases are of MLX codes only. */
+struct source {
+    const struct row_run *runs;
+    size_t n_runs;
+    int n_parts; /* 1 or 3 */
+    enum qrn_dtype dtype[3];
+    int64_t columns[3];
+    size_t row_bytes[3];
+};
+
+static const uint8_t *part_data(const struct row_run *run, int part)
+{
+    const struct qrn_archive_tensor *const parts[] = {run->tensor, run->scales, run->biases};
+    return parts[part]->data;
+}
+
+static enum qrn_status describe(struct loader *ld, const struct row_run *runs, size_t n_runs,
+                                int64_t n_rows_wanted, int64_t n_in, struct source *out)
+{
+    struct source s = {.runs = runs, .n_runs = n_runs, .n_parts = runs[0].scales ? 3 : 1};
+    int64_t rows = 0;
+    for (size_t i = 0; i < n_runs; i++) {
+        enum qrn_dtype one;
+        QRN_TRY(check_run(ld, &runs[i], n_in, &one));
+        if (i && (one != s.dtype[0] || !runs[i].scales != !runs[0].scales ||
+                  (runs[i].scales &&
+                   (runs[i].scales->dtype != runs[0].scales->dtype ||
+                    qrn_load_columns(runs[i].scales) != qrn_load_columns(runs[0].scales)))))
+            return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED,
+                            "tensors \"%s\" and \"%s\" belong together but are of other types",
+                            runs[0].tensor->name, runs[i].tensor->name);
+        s.dtype[0] = one;
+        rows += runs[i].n;
+    }
+    if (rows != n_rows_wanted)
+        return qrn_fail(ld->err, QRN_ERR_FORMAT,
+                        "tensor \"%s\" has %" PRId64 " rows, wants %" PRId64, runs[0].tensor->name,
+                        rows, n_rows_wanted);
+    s.columns[0] = n_in;
+    for (int i = 1; i < s.n_parts; i++) {
+        s.dtype[i] = runs[0].scales->dtype;
+        s.columns[i] = qrn_load_columns(runs[0].scales);
+    }
+    for (int i = 0; i < s.n_parts; i++)
+        if (!qrn_row_bytes(s.dtype[i], s.columns[i], &s.row_bytes[i]))
+            return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" is too large",
+                            runs[0].tensor->name);
+    *out = s;
+    return QRN_OK;
+}
+
+static size_t source_bytes(const struct source *s, int64_t rows)
+{
+    size_t n = 0;
+    for (int i = 0; i < s->n_parts; i++) n += (size_t)rows * s->row_bytes[i];
+    return n;
+}
+
+/* The rows from first on that lie together, at most n of them, and in which run. */
+static const struct row_run *find_rows(const struct source *s, int64_t first, int64_t *at,
+                                       int64_t *n)
+{
+    const struct row_run *run = s->runs;
+    while (first >= run->n) first -= run++->n;
+    *at = run->first + first;
+    if (*n > run->n - first) *n = run->n - first;
+    return run;
+}
+
+static void copy_rows(const struct source *s, int part, int64_t first, int64_t n, char *out)
+{
+    for (int64_t done = 0, at, some; done < n; done += some) {
+        some = n - done;
+        const struct row_run *run = find_rows(s, first + done, &at, &some);
+        const size_t bytes = (size_t)some * s->row_bytes[part];
+        memcpy(out, part_data(run, part) + (size_t)at * s->row_bytes[part], bytes);
+        out += bytes;
+    }
+}
+
+static struct qrn_tensor matrix_view(enum qrn_dtype dtype, const void *data, int64_t n_experts,
+                                     int64_t n_out, int64_t n_in)
+{
+    return n_experts ? qrn_tensor_3d(dtype, data, n_experts, n_out, n_in)
+                     : qrn_tensor_2d(dtype, data, n_out, n_in);
+}
+
+/* --- packing --- */
+
+/* Rows that are packed at once: file pages and copies in use at a time are no more than this, and
+ * the call costs little beside it. */
+#define PIECE_BYTES ((size_t)8 << 20)
+
+static struct qrn_matmul_pack_args pack_args(const struct source *s, int64_t n_experts,
+                                             int64_t n_out, enum qrn_activation_type activation)
+{
+    struct qrn_tensor views[3] = {{0}};
+    for (int i = 0; i < s->n_parts; i++)
+        views[i] = matrix_view(s->dtype[i], NULL, n_experts, n_out, s->columns[i]);
+    return (struct qrn_matmul_pack_args){
+        .w = views[0], .scales = views[1], .biases = views[2], .activation = activation};
+}
+
+/* How a matrix is cut: rows of a piece, all pieces but the last whole units. */
+struct cut {
+    int64_t n_out; /* of one matrix of a stack; 0: rows of all matrices count as one's */
+    int64_t unit, most;
+};
+
+static struct cut choose_cut(const struct source *s, int64_t n_experts, int64_t n_out)
+{
+    struct cut c = {.unit = QRN_PACK_ROWS};
+    if (n_experts && n_out % QRN_PACK_ROWS) c.unit = c.n_out = n_out;
+    const size_t unit_bytes = source_bytes(s, c.unit);
+    const size_t n = unit_bytes && unit_bytes < PIECE_BYTES ? PIECE_BYTES / unit_bytes : 1;
+    c.most = (int64_t)n * c.unit;
+    return c;
+}
+
+struct piece {
+    int64_t first, n; /* rows */
+    char *copy;       /* room for `most` rows that do not lie together, once needed */
+    size_t copy_bytes;
+};
+
+/* Ends a piece with the rows that lie together, if they are whole units. */
+static void shorten(const struct source *s, const struct cut *c, struct piece *p)
+{
+    int64_t at, together = p->n;
+    (void)find_rows(s, p->first, &at, &together);
+    if (together < p->n && together >= c->unit) p->n = together / c->unit * c->unit;
+}
+
+/* Part `part` of a piece in place, or copied to *room, which moves on. */
+static const void *piece_data(const struct source *s, const struct piece *p, int part, char **room)
+{
+    int64_t at, together = p->n;
+    const struct row_run *run = find_rows(s, p->first, &at, &together);
+    const uint8_t *data = part_data(run, part) + (size_t)at * s->row_bytes[part];
+    if (together == p->n && (uintptr_t)data % 4 == 0) return data;
+    if (!*room) return NULL;
+    char *copy = *room;
+    copy_rows(s, part, p->first, p->n, copy);
+    *room +=
+        ((size_t)p->n * s->row_bytes[part] + QRN_ALIGNMENT - 1) / QRN_ALIGNMENT * QRN_ALIGNMENT;
+    return copy;
+}
+
+static enum qrn_status set_data(struct loader *ld, const struct source *s, const struct cut *c,
+                                struct piece *p, struct qrn_matmul_pack_args *a)
+{
+    struct qrn_tensor *const views[] = {&a->w, &a->scales, &a->biases};
+    char *room = p->copy;
+    for (int i = 0; i < s->n_parts; i++) {
+        const void *data = piece_data(s, p, i, &room);
+        if (!data) {
+            p->copy_bytes = source_bytes(s, c->most) + (size_t)s->n_parts * QRN_ALIGNMENT;
+            p->copy = room = qrn_alloc(ld->allocator, p->copy_bytes);
+            if (!p->copy) return qrn_fail_memory(ld->err, p->copy_bytes, "rows of weights");
+            i = -1;
+            continue;
+        }
+        *views[i] = matrix_view(s->dtype[i], data, c->n_out ? p->n / c->n_out : 0,
+                                c->n_out ? c->n_out : p->n, s->columns[i]);
+    }
+    return QRN_OK;
+}
+
+/* Tells the system which of the files' bytes are done with, or needed soon. */
+static void tell(struct loader *ld, const struct source *s, int64_t first, int64_t n,
+                 void (*what)(const struct qrn_model_files *, const void *, size_t))
+{
+    for (int64_t done = 0, at, some; done < n; done += some) {
+        some = n - done;
+        const struct row_run *run = find_rows(s, first + done, &at, &some);
+        for (int i = 0; i < s->n_parts; i++)
+            what(ld->files, part_data(run, i) + (size_t)at * s->row_bytes[i],
+                 (size_t)some * s->row_bytes[i]);
+    }
+}
+
+static enum qrn_status pack_piece(struct loader *ld, const struct source *s, const struct cut *c,
+                                  struct piece *p, enum qrn_activation_type activation, char **out)
+{
+    struct qrn_matmul_pack_args a =
+        pack_args(s, c->n_out ? p->n / c->n_out : 0, c->n_out ? c->n_out : p->n, activation);
+    struct qrn_device *dev = ld->options->device;
+    size_t n_bytes;
+    QRN_TRY(set_data(ld, s, c, p, &a));
+    QRN_TRY(qrn_matmul_packed_bytes(dev, &a, &n_bytes, ld->err));
+    a.packed = qrn_tensor_1d(QRN_U8, *out, (int64_t)n_bytes);
+    QRN_TRY(qrn_matmul_pack(dev, &a, ld->err));
+    *out += n_bytes;
+    tell(ld, s, p->first, p->n, qrn_model_files_release);
+    return qrn_load_advance(ld, source_bytes(s, p->n));
+}
+
+static enum qrn_status pack(struct loader *ld, const struct source *s, int64_t n_experts,
+                            int64_t n_out, enum qrn_activation_type activation, char *out)
+{
+    const struct cut c = choose_cut(s, n_experts, n_out);
+    const int64_t rows = (n_experts ? n_experts : 1) * n_out;
+    struct piece p = {.n = 0};
+    enum qrn_status status = QRN_OK;
+    for (; p.first < rows && status == QRN_OK; p.first += p.n) {
+        p.n = rows - p.first < c.most ? rows - p.first : c.most;
+        shorten(s, &c, &p);
+        const int64_t next = p.first + p.n;
+        tell(ld, s, next, rows - next < c.most ? rows - next : c.most, qrn_model_files_prefetch);
+        status = pack_piece(ld, s, &c, &p, activation, &out);
+    }
+    qrn_free(ld->allocator, p.copy, p.copy_bytes);
+    return status;
+}
+
+/* --- matrices --- */
+
+/* A matrix of rows as in the file: in place if they lie together and well aligned, else copied. */
+static void rows_matrix(struct loader *ld, const struct source *s, int64_t n_experts, int64_t n_out,
+                        size_t alignment, struct qrn_matrix *out)
+{
+    const int64_t rows = (n_experts ? n_experts : 1) * n_out;
+    struct qrn_tensor views[3] = {{0}};
+    for (int i = 0; i < s->n_parts; i++) {
+        const uint8_t *data = part_data(s->runs, i) + (size_t)s->runs[0].first * s->row_bytes[i];
+        if (s->n_runs > 1 || (uintptr_t)data % alignment) {
+            char *copy = qrn_load_take(ld, (size_t)rows * s->row_bytes[i]);
+            if (copy) copy_rows(s, i, 0, rows, copy);
+            data = (const uint8_t *)copy;
+        }
+        views[i] = matrix_view(s->dtype[i], data, n_experts, n_out, s->columns[i]);
+    }
+    out->w = views[0];
+    out->scales = views[1];
+    out->biases = views[2];
+}
+
+static enum qrn_activation_type choose_activation(const struct loader *ld, enum qrn_dtype dtype,
+                                                  int64_t n_in, enum matrix_use use)
+{
+    if (ld->options->exact || use != BIG) return QRN_ACT_F32;
+    if (dtype == QRN_BF16) return QRN_ACT_BF16;
+    const bool plain = qrn_dtype_info(dtype)->block_elements == 1;
+    return !plain && n_in % 32 == 0 ? QRN_ACT_Q8 : QRN_ACT_F32;
+}
+
+enum qrn_status qrn_load_matrix(struct loader *ld, const struct row_run *runs, size_t n_runs,
+                                int64_t n_experts, int64_t n_out, int64_t n_in, enum matrix_use use,
+                                struct qrn_matrix *out)
+{
+    struct qrn_weights *w = ld->weights;
+    struct source s;
+    const int64_t rows = (n_experts ? n_experts : 1) * n_out;
+    QRN_TRY(describe(ld, runs, n_runs, rows, n_in, &s));
+    struct qrn_matrix m = {.activation = choose_activation(ld, s.dtype[0], n_in, use)};
+    size_t bytes;
+    const struct qrn_matmul_pack_args query = pack_args(&s, n_experts, n_out, m.activation);
+    QRN_TRY(qrn_matmul_packed_bytes(ld->options->device, &query, &bytes, ld->err));
+    if (bytes) {
+        m.layout = QRN_LAYOUT_PACKED;
+        m.w = matrix_view(s.dtype[0], qrn_load_take(ld, bytes), n_experts, n_out, n_in);
+        m.w.n_bytes = bytes;
+        if (ld->memory) QRN_TRY(pack(ld, &s, n_experts, n_out, m.activation, m.w.data));
+    } else {
+        rows_matrix(ld, &s, n_experts, n_out, 4, &m);
+        bytes = source_bytes(&s, rows);
+        QRN_TRY(qrn_load_advance(ld, bytes));
+    }
+    w->n_parameters += rows * n_in;
+    w->n_bytes += bytes;
+    w->bytes_per_token +=
+        n_experts ? bytes / (size_t)n_experts * (size_t)ld->config->n_experts_used : bytes;
+    w->dtypes |= 1ull << s.dtype[0];
+    *out = m;
+    return QRN_OK;
+}
+
+/* Whether the device can take rows out of a packed matrix. */
+static bool gathers(struct loader *ld, const struct qrn_matrix *m)
+{
+    int32_t no_ids[1] = {0};
+    float no_rows[1] = {0};
+    const struct qrn_embedding_args a = {.table = m->w,
+                                         .ids = qrn_tensor_1d(QRN_I32, no_ids, 0),
+                                         .out = qrn_tensor_2d(QRN_F32, no_rows, 0, m->w.shape[1]),
+                                         .layout = m->layout};
+    const struct qrn_kernel *kernel;
+    return qrn_kernel_choose(ld->options->device, QRN_OP_embedding, &a, &kernel, NULL) == QRN_OK;
+}
+
+enum qrn_status qrn_load_embedding(struct loader *ld, const struct row_run *run,
+                                   const struct qrn_matrix *tied, int64_t n_out, int64_t n_in,
+                                   struct qrn_matrix *out)
+{
+    struct source s;
+    if (tied && tied->layout == QRN_LAYOUT_PACKED && gathers(ld, tied)) {
+        *out = *tied;
+        return QRN_OK;
+    }
+    QRN_TRY(describe(ld, run, 1, n_out, n_in, &s));
+    *out = (struct qrn_matrix){.layout = QRN_LAYOUT_ROWS};
+    rows_matrix(ld, &s, 0, n_out, 1, out);
+    return QRN_OK;
+}
+
+enum qrn_status qrn_load_named_matrix(struct loader *ld, const char *name, int64_t n_out,
+                                      int64_t n_in, enum matrix_use use, struct qrn_matrix *out)
+{
+    struct row_run run;
+    QRN_TRY(qrn_load_run(ld, name, &run));
+    return qrn_load_matrix(ld, &run, 1, 0, n_out, n_in, use, out);
+}
