@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * What the kernels of the chunk stages share: work by chunk and head, rows as float32. */
+ * What the kernels of the chunk stages share: work by chunk and head, rows as float32 in scratch.
+ * The stages themselves are gdn_<stage>.inc, written in a few words that each instruction set gives
+ * (gdn_stage_vectors.inc, generic/gdn_stage_scalar.h). */
 #ifndef QUERN_BACKENDS_CPU_GDN_STAGE_H
 #define QUERN_BACKENDS_CPU_GDN_STAGE_H
-
-#include <math.h>
 
 #include "backends/cpu/cpu.h"
 #include "base/half.h"
@@ -36,19 +36,19 @@ static inline void stage_store(const struct qrn_tensor *t, int64_t i0, int64_t i
         for (int64_t i = 0; i < n; i++) f[i] = in[i];
 }
 
-/* Rows of one head of a chunk: [n][width], columns c .. of each. */
-static inline void stage_rows(float *out, const struct qrn_tensor *t, struct gdn_chunk k,
-                              int64_t head, int64_t c, int64_t width)
+/* Floats between rows of scratch that are d wide: whole vectors, and not a power of two, so that
+ * rows do not push each other out of a cache. */
+static inline int64_t stage_width(int64_t d)
 {
-    for (int64_t i = 0; i < k.n; i++) stage_load(out + i * width, t, k.begin + i, head, c, width);
+    return (d + 15) / 16 * 16 + 16;
 }
 
-/* [n][width] turned over: [width][STAGE_CHUNK]; what is missing is 0. */
-static inline void stage_turn(float *out, const float *rows, int64_t n, int64_t width)
+/* Rows of one head of a chunk: width apart, columns c .. c + n - 1 of each. */
+static inline void stage_rows(float *out, const struct qrn_tensor *t, struct gdn_chunk k,
+                              int64_t head, int64_t c, int64_t n)
 {
-    for (int64_t c = 0; c < width; c++)
-        for (int64_t i = 0; i < STAGE_CHUNK; i++)
-            out[c * STAGE_CHUNK + i] = i < n ? rows[i * width + c] : 0.0f;
+    for (int64_t i = 0; i < k.n; i++)
+        stage_load(out + i * stage_width(n), t, k.begin + i, head, c, n);
 }
 
 static inline double stage_G(const struct qrn_tensor *G, int64_t token, int64_t h)
@@ -63,24 +63,11 @@ static inline float stage_f32(const struct qrn_tensor *t, int64_t token, int64_t
     return ((const float *)t->data)[token * t->stride[0] + h];
 }
 
-/* G of a chunk, and its decays from token j to token i >= j: the exponent is 0 or less. */
+/* G of a chunk; zeros after it. */
 static inline void stage_G_of(double *out, const struct qrn_tensor *G, struct gdn_chunk c,
                               int64_t h)
 {
-    for (int64_t i = 0; i < c.n; i++) out[i] = stage_G(G, c.begin + i, h);
-}
-
-static inline float stage_decay(const double *G, int64_t i, int64_t j)
-{
-    return expf((float)(G[i] - G[j]));
-}
-
-/* sum[0 .. n-1] += x[0 .. m-1] times the rows [m][stride], ascending in m. */
-static inline void stage_add_rows(float *sum, int64_t n, const float *x, int64_t m,
-                                  const float *rows, int64_t stride)
-{
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t c = 0; c < n; c++) sum[c] += x[i] * rows[i * stride + c];
+    for (int64_t i = 0; i < STAGE_CHUNK; i++) out[i] = i < c.n ? stage_G(G, c.begin + i, h) : 0.0;
 }
 
 /* Runs work on each chunk and head of this lane's share. */

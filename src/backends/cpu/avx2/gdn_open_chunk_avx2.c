@@ -4,21 +4,6 @@
 
 enum { MOST = 3, WIDE = 2, WIDE_ONE = 4 };
 
-static inline vec vdecay(double G, const double *p)
-{
-    const __m256d g = _mm256_set1_pd(G);
-    const __m128 lo = _mm256_cvtpd_ps(_mm256_sub_pd(g, _mm256_loadu_pd(p)));
-    const __m128 hi = _mm256_cvtpd_ps(_mm256_sub_pd(g, _mm256_loadu_pd(p + 4)));
-    return exp_ps(_mm256_insertf128_ps(_mm256_castps128_ps256(lo), hi, 1));
-}
-
-static inline vec vdecay_to(const double *p)
-{
-    const __m128 lo = _mm256_cvtpd_ps(_mm256_loadu_pd(p));
-    const __m128 hi = _mm256_cvtpd_ps(_mm256_loadu_pd(p + 4));
-    return exp_ps(_mm256_insertf128_ps(_mm256_castps128_ps256(lo), hi, 1));
-}
-
 #include "backends/cpu/gdn_open_chunk_tiles.inc"
 
 static void run(void *lane, const void *args)

@@ -61,6 +61,23 @@ static inline void vstore_first(float *p, int n, vec v)
     _mm256_maskstore_ps(p, first_lanes(n), v);
 }
 
+/* Lane l: exp((float)(G - p[l])). */
+static inline vec vdecay(double G, const double *p)
+{
+    const __m256d g = _mm256_set1_pd(G);
+    const __m128 lo = _mm256_cvtpd_ps(_mm256_sub_pd(g, _mm256_loadu_pd(p)));
+    const __m128 hi = _mm256_cvtpd_ps(_mm256_sub_pd(g, _mm256_loadu_pd(p + 4)));
+    return exp_ps(_mm256_insertf128_ps(_mm256_castps128_ps256(lo), hi, 1));
+}
+
+/* Lane l: exp((float)p[l]). */
+static inline vec vdecay_to(const double *p)
+{
+    const __m128 lo = _mm256_cvtpd_ps(_mm256_loadu_pd(p));
+    const __m128 hi = _mm256_cvtpd_ps(_mm256_loadu_pd(p + 4));
+    return exp_ps(_mm256_insertf128_ps(_mm256_castps128_ps256(lo), hi, 1));
+}
+
 /* Rows to columns. */
 static inline void vtranspose(vec x[LANES])
 {

@@ -4,21 +4,6 @@
 
 enum { MOST = 6, WIDE = 2, WIDE_ONE = 8 };
 
-static inline vec vdecay(double G, const double *p)
-{
-    const __m512d g = _mm512_set1_pd(G);
-    const __m256 lo = _mm512_cvtpd_ps(_mm512_sub_pd(g, _mm512_loadu_pd(p)));
-    const __m256 hi = _mm512_cvtpd_ps(_mm512_sub_pd(g, _mm512_loadu_pd(p + 8)));
-    return exp_ps(_mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1));
-}
-
-static inline vec vdecay_to(const double *p)
-{
-    const __m256 lo = _mm512_cvtpd_ps(_mm512_loadu_pd(p));
-    const __m256 hi = _mm512_cvtpd_ps(_mm512_loadu_pd(p + 8));
-    return exp_ps(_mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1));
-}
-
 #include "backends/cpu/gdn_open_chunk_tiles.inc"
 
 static void run(void *lane, const void *args)

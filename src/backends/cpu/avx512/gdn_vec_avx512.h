@@ -60,6 +60,23 @@ static inline void vstore_first(float *p, int n, vec v)
     _mm512_mask_storeu_ps(p, first_lanes(n), v);
 }
 
+/* Lane l: exp((float)(G - p[l])). */
+static inline vec vdecay(double G, const double *p)
+{
+    const __m512d g = _mm512_set1_pd(G);
+    const __m256 lo = _mm512_cvtpd_ps(_mm512_sub_pd(g, _mm512_loadu_pd(p)));
+    const __m256 hi = _mm512_cvtpd_ps(_mm512_sub_pd(g, _mm512_loadu_pd(p + 8)));
+    return exp_ps(_mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1));
+}
+
+/* Lane l: exp((float)p[l]). */
+static inline vec vdecay_to(const double *p)
+{
+    const __m256 lo = _mm512_cvtpd_ps(_mm512_loadu_pd(p));
+    const __m256 hi = _mm512_cvtpd_ps(_mm512_loadu_pd(p + 8));
+    return exp_ps(_mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1));
+}
+
 /* Rows to columns. */
 static inline void vtranspose(vec x[LANES])
 {
