@@ -17,7 +17,7 @@
 #define MOST_RUNS        1000
 #define ENOUGH_NS        200000000
 #define MOST_COPIES      4096
-#define LEAST_PEAK_BYTES ((size_t)256 << 20)
+#define USUAL_PEAK_BYTES ((size_t)256 << 20)
 
 struct result {
     const char *kernel;
@@ -82,7 +82,7 @@ static size_t rotated_bytes(const struct op_bench *b)
 /* Before the first result: the peaks, and the head of the table. */
 static void begin(struct op_bench *b)
 {
-    const size_t n = rotated_bytes(b) > LEAST_PEAK_BYTES ? rotated_bytes(b) : LEAST_PEAK_BYTES;
+    const size_t n = rotated_bytes(b) ? rotated_bytes(b) : USUAL_PEAK_BYTES;
     b->peaks = measure_peaks(qrn_device_n_threads(b->dev), b->dev->features, n);
     if (b->results) return;
     printf("%s, %d threads, device %s; peaks: read %.1f GB/s, copy %.1f GB/s, float32 %.0f GFLOP/s",
