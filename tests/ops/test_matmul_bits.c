@@ -185,6 +185,46 @@ static void test_tails(void **state)
     close_all(d);
 }
 
+/* Float activations have one expression in all kernels with FMA: the same bits, for one row, which
+ * may meet codes in registers, and for several. */
+static void test_kernels_agree(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open(&d, 2);
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
+        for (int64_t n_rows = 1; n_rows <= 3; n_rows += 2) {
+            struct mem m = {0};
+            struct rng r = {t};
+            const struct weights w =
+                random_weights(&m, &r, t, 2, (const int64_t[]){37, 768}, 64, QRN_F16);
+            const struct qrn_matmul_args rows = {
+                .w = w.w,
+                .scales = w.scales,
+                .biases = w.biases,
+                .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, 768}),
+                .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, 37})};
+            struct qrn_matmul_args packed = rows;
+            packed.w = pack(&m, d.dev[0], &rows);
+            packed.scales = packed.biases = (struct qrn_tensor){0};
+            packed.layout = QRN_LAYOUT_PACKED;
+            void *want = NULL;
+            const struct qrn_kernel *k;
+            for (size_t i = 0; (k = qrn_kernel_at(d.dev[0], QRN_OP_matmul, i)) != NULL; i++) {
+                if (k->needs == 0) continue; /* portable C multiplies, then adds */
+                for (int layout = 0; layout < 2; layout++) {
+                    const struct qrn_matmul_args *a = layout ? &packed : &rows;
+                    if (!a->w.n_dims || !run_kernels(d.dev[0], a, k->name, want, k->name)) continue;
+                    if (want) continue;
+                    want = mem_guarded(&m, a->out.n_bytes);
+                    memcpy(want, a->out.data, a->out.n_bytes);
+                }
+            }
+            mem_free_all(&m);
+        }
+    devices_close(&d);
+}
+
 /* The layouts of a device may be mixed: what it picks for rows and for packed weights agrees. */
 static void test_layouts(void **state)
 {
@@ -226,10 +266,9 @@ static void test_layouts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_tails),
-        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_types),         cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_tails),         cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_kernels_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,10 @@ struct matmul_tile {
 /* One group of an image to floats, for each k 16; k in whole heads. */
 typedef void (*matmul_unpack_fn)(const char *image, int64_t k, int64_t mlx_blocks, float *out);
 
+/* As qrn_image_write_f32; what rows from n_rows on get does not matter. */
+typedef void (*matmul_write_fn)(const struct qrn_weight_row *rows, int n_rows, int64_t k0,
+                                int64_t k, float *out);
+
 struct matmul_unit {
     int tile_rows;
     int chunk_groups; /* groups that share the walk over rows */
@@ -52,6 +56,7 @@ struct matmul_unit {
     void (*product_f32)(const struct matmul_tile *t); /* from floats */
     int64_t direct_rows; /* without acts: for more rows than this, product gives way to floats */
     matmul_unpack_fn unpack;
+    matmul_write_fn write; /* of rows without an image, or NULL: as any type */
 };
 
 static inline size_t round_64(size_t n)
@@ -121,7 +126,7 @@ static inline void drive_write(const struct drive *d, int64_t i, int64_t g, int 
         for (int r = 0; r < n_rows; r++) rows[r] = matmul_weight_row(j, i, n0 + r);
         void *out = d->own + (size_t)c * bytes;
         if (as_f32)
-            qrn_image_write_f32(rows, n_rows, k0, k, out);
+            (d->u->write ? d->u->write : qrn_image_write_f32)(rows, n_rows, k0, k, out);
         else
             qrn_image_write(rows, n_rows, k0, k, out);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * matmul and matmul_id of float activations with AVX-512: 16 rows in lanes, acc = fma(w, x, acc)
  * for ascending k.  Integer forms are decoded to floats for a few groups and columns at a time. */
+#include "backends/cpu/avx512/matmul_grid_avx512.h"
 #include "backends/cpu/matmul_codes_avx512.h"
 #include "backends/cpu/matmul_drive.h"
 #include "backends/cpu/unroll.h"
@@ -287,17 +288,30 @@ static void unpack_BF16(const char *w, int64_t k, int64_t mlx_blocks, float *out
     unpack_plain(QRN_BF16, w, k, out);
 }
 
+#define X(NAME)                                                                                    \
+    static void write_##NAME(const struct qrn_weight_row *rows, int n_rows, int64_t k0, int64_t k, \
+                             float *out)                                                           \
+    {                                                                                              \
+        grid_write(grid_##NAME, rows, n_rows, k0, k, out);                                         \
+    }
+GRID_TYPES(X)
+#undef X
+
 /* Up to how many rows meet the image itself. */
 static const struct {
     void (*product)(const struct matmul_tile *t);
     int64_t direct_rows;
     matmul_unpack_fn unpack;
-} by_type[QRN_DTYPE_COUNT] = {[QRN_F32] = {product_f32, INT64_MAX, NULL},
-                              [QRN_F16] = {product_f16, 4 * TILE_ROWS, unpack_F16},
-                              [QRN_BF16] = {product_bf16, 4 * TILE_ROWS, unpack_BF16},
+    matmul_write_fn write;
+} by_type[QRN_DTYPE_COUNT] = {[QRN_F32] = {product_f32, INT64_MAX, NULL, NULL},
+                              [QRN_F16] = {product_f16, 4 * TILE_ROWS, unpack_F16, NULL},
+                              [QRN_BF16] = {product_bf16, 4 * TILE_ROWS, unpack_BF16, NULL},
 #define X(NAME, bits, blocks, head, sub, offset, levels) \
-    [QRN_##NAME] = {product_##NAME, 1, unpack_##NAME},
+    [QRN_##NAME] = {product_##NAME, 1, unpack_##NAME, NULL},
                               MATMUL_FORMS(X)
+#undef X
+#define X(NAME) [QRN_##NAME] = {NULL, 0, NULL, write_##NAME},
+                                  GRID_TYPES(X)
 #undef X
 };
 
@@ -312,6 +326,7 @@ static struct matmul_unit unit(const struct matmul_job *j)
         .product_f32 = product_f32,
         .direct_rows = by_type[t].direct_rows,
         .unpack = by_type[t].unpack,
+        .write = by_type[t].write,
     };
 }
 
