@@ -9,8 +9,12 @@
 #include "backends/cpu/ranking.h"
 #include "backends/cpu/rows.h"
 
-/* p = exp(x - largest); the sum of p, in an order that n alone decides. */
-typedef float (*moe_route_exp)(const float *x, float largest, float *p, int64_t n);
+struct moe_route_steps {
+    float (*largest)(const float *x, int64_t n); /* -inf if all is NaN */
+    /* p = exp(x - largest); the sum of p, in an order that n alone decides. */
+    float (*exps)(const float *x, float largest, float *p, int64_t n);
+    ranking_above above; /* may be NULL */
+};
 
 static inline size_t moe_route_lane_floats(const struct qrn_moe_route_args *a)
 {
@@ -23,12 +27,11 @@ static inline size_t moe_route_scratch(const void *args, int n_threads)
 }
 
 static inline void moe_route_row(const float *x, int64_t n, int64_t k, bool normalise, float *p,
-                                 int32_t *ids, float *weights, moe_route_exp exps)
+                                 int32_t *ids, float *weights, struct moe_route_steps steps)
 {
-    float largest = -INFINITY, chosen = 0.0f;
-    for (int64_t i = 0; i < n; i++) largest = x[i] > largest ? x[i] : largest;
-    const float sum = exps(x, largest, p, n);
-    first_in_rank(x, n, k, ids);
+    float chosen = 0.0f;
+    const float sum = steps.exps(x, steps.largest(x, n), p, n);
+    first_in_rank_by(x, n, k, ids, steps.above);
     for (int64_t i = 0; i < k; i++) {
         weights[i] = p[ids[i]] / sum;
         chosen += weights[i];
@@ -37,7 +40,7 @@ static inline void moe_route_row(const float *x, int64_t n, int64_t k, bool norm
 }
 
 static inline void moe_route_walk(const struct qrn_cpu_lane *lane,
-                                  const struct qrn_moe_route_args *a, moe_route_exp exps)
+                                  const struct qrn_moe_route_args *a, struct moe_route_steps steps)
 {
     float *p = (float *)lane->scratch + moe_route_lane_floats(a) * (size_t)lane->i;
     int64_t begin, end;
@@ -45,7 +48,7 @@ static inline void moe_route_walk(const struct qrn_cpu_lane *lane,
     for (int64_t t = begin; t < end; t++)
         moe_route_row(qrn_row_f32(&a->logits, t), a->logits.shape[1], a->ids.shape[1], a->normalise,
                       p, (int32_t *)a->ids.data + qrn_row_at(&a->ids, t),
-                      qrn_row_f32(&a->weights, t), exps);
+                      qrn_row_f32(&a->weights, t), steps);
 }
 
 #endif

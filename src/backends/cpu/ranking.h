@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* The first place of the largest; 0 if all is NaN.  Sixteen maxima side by side, which compilers turn
@@ -18,7 +19,12 @@ static inline int64_t largest_at(const float *x, int64_t n)
         for (int j = 0; j < 16; j++) best[j] = x[i + j] > best[j] ? x[i + j] : best[j];
     for (; i < n; i++) most = x[i] > most ? x[i] : most;
     for (int j = 0; j < 16; j++) most = best[j] > most ? best[j] : most;
-    for (i = 0; i < n; i++)
+    for (i = 0; i + 64 <= n; i += 64) {
+        int found = 0;
+        for (int j = 0; j < 64; j++) found |= x[i + j] == most;
+        if (found) break;
+    }
+    for (; i < n; i++)
         if (x[i] == most) return i;
     return 0;
 }
@@ -59,17 +65,37 @@ static inline int32_t pop_heap(const float *x, int32_t *heap, int64_t n, bool la
     return root;
 }
 
-/* The first k of n in rank, in order; 1 <= k <= n. */
+/* ids is a heap, last first, of some of x[0 .. i - 1]; x[i] takes a place if it comes before the root. */
+static inline void offer(const float *x, int64_t i, int32_t *ids, int64_t k)
+{
+    if (!ranks_before(x, (int32_t)i, ids[0])) return;
+    ids[0] = (int32_t)i;
+    sift_down(x, ids, k, 0, true);
+}
+
+/* Which of 16 are larger than limit. */
+typedef unsigned (*ranking_above)(const float *x, float limit);
+
+/* The first k of n in rank, in order; 1 <= k <= n.  above, if there is one, looks for those that
+ * matter. */
+static inline void first_in_rank_by(const float *x, int64_t n, int64_t k, int32_t *ids,
+                                    ranking_above above)
+{
+    int64_t i = k;
+    for (int64_t j = 0; j < k; j++) ids[j] = (int32_t)j;
+    make_heap(x, ids, k, true);
+    for (; above && i + 16 <= n; i += 16) {
+        const float limit = x[ids[0]];
+        unsigned found = limit == limit ? above(x + i, limit) : 0xffffu;
+        for (; found; found &= found - 1) offer(x, i + __builtin_ctz(found), ids, k);
+    }
+    for (; i < n; i++) offer(x, i, ids, k);
+    for (int64_t j = k; j > 1; j--) (void)pop_heap(x, ids, j, true);
+}
+
 static inline void first_in_rank(const float *x, int64_t n, int64_t k, int32_t *ids)
 {
-    for (int64_t i = 0; i < k; i++) ids[i] = (int32_t)i;
-    make_heap(x, ids, k, true);
-    for (int64_t i = k; i < n; i++) {
-        if (!ranks_before(x, (int32_t)i, ids[0])) continue;
-        ids[0] = (int32_t)i;
-        sift_down(x, ids, k, 0, true);
-    }
-    for (int64_t i = k; i > 1; i--) (void)pop_heap(x, ids, i, true);
+    first_in_rank_by(x, n, k, ids, NULL);
 }
 
 #endif
