@@ -45,6 +45,8 @@ typedef void (*matmul_unpack_fn)(const char *image, int64_t k, int64_t mlx_block
 typedef void (*matmul_write_fn)(const struct qrn_weight_row *rows, int n_rows, int64_t k0,
                                 int64_t k, float *out);
 
+struct drive;
+
 struct matmul_unit {
     int tile_rows;
     int chunk_groups; /* groups that share the walk over rows */
@@ -57,6 +59,18 @@ struct matmul_unit {
     int64_t direct_rows; /* without acts: for more rows than this, product gives way to floats */
     matmul_unpack_fn unpack;
     matmul_write_fn write; /* of rows without an image, or NULL: as any type */
+    /* Or, for a matrix that meets many_rows rows or more: groups and columns that are walked
+     * together, all rows of matrix i against the groups from g on and the columns from k0 on that t
+     * names (w, n_groups, group_bytes, n, k, mlx_blocks, begin), in many_bytes of own memory.  NULL:
+     * none. */
+    void (*many)(const struct drive *d, int64_t i, int64_t g, int64_t k0,
+                 const struct matmul_tile *t, char *own);
+    int many_rows, many_groups;
+    int64_t many_k;
+    size_t many_bytes;
+    /* Around a lane's products, or NULL. */
+    void (*enter)(void);
+    void (*leave)(void);
 };
 
 static inline size_t round_64(size_t n)
@@ -81,18 +95,31 @@ static inline bool drive_direct(const struct matmul_job *j, const struct matmul_
 /* For each lane: an image, or floats, of the groups and columns that are walked together. */
 static inline size_t drive_lane_bytes(const struct matmul_job *j, const struct matmul_unit *u)
 {
-    const int64_t k = j->k < u->chunk_k ? j->k : u->chunk_k;
+    const int64_t most_k = u->chunk_k > u->many_k ? u->chunk_k : u->many_k;
+    const int most = u->chunk_groups > u->many_groups ? u->chunk_groups : u->many_groups;
+    const int64_t k = j->k < most_k ? j->k : most_k;
     if (drive_direct(j, u, j->most_rows)) return 0;
     const size_t group = u->product && u->acts ? image_group_bytes(j->w->dtype, k, 32)
                                                : (size_t)k * IMAGE_ROWS * sizeof(float);
-    return round_64(group * (size_t)u->chunk_groups);
+    return round_64(group * (size_t)most);
+}
+
+/* For each lane: that, and what the unit wants for many rows. */
+static inline size_t drive_own_bytes(const struct matmul_job *j, const struct matmul_unit *u)
+{
+    return drive_lane_bytes(j, u) + round_64(u->many_bytes);
+}
+
+static inline bool drive_many(const struct matmul_job *j, const struct matmul_unit *u, int64_t i)
+{
+    return u->many && matmul_n_rows(j, i) >= u->many_rows;
 }
 
 static inline size_t drive_scratch_bytes(const struct matmul_job *j, const struct matmul_unit *u,
                                          int n_threads)
 {
     return matmul_slots_bytes(j) + drive_acts_bytes(j, u) +
-           drive_lane_bytes(j, u) * (size_t)n_threads;
+           drive_own_bytes(j, u) * (size_t)n_threads;
 }
 
 static inline bool drive_supports(const struct matmul_job *j)
@@ -132,6 +159,13 @@ static inline void drive_write(const struct drive *d, int64_t i, int64_t g, int 
     }
 }
 
+/* A row of x from column k0 on. */
+static inline const void *drive_x(const struct drive *d, const struct matmul_row *row, int64_t k0)
+{
+    return d->acts ? (const char *)(d->acts + row->i_x * (d->j->k / 32) + k0 / 32)
+                   : (const char *)row->x + qrn_block_offset(d->j->x->dtype, k0);
+}
+
 /* All rows of matrix i, for the groups and columns that t names. */
 static inline void drive_rows(const struct drive *d, int64_t i, int64_t g, int64_t k0,
                               void (*product)(const struct matmul_tile *), struct matmul_tile *t)
@@ -142,8 +176,7 @@ static inline void drive_rows(const struct drive *d, int64_t i, int64_t g, int64
         t->n_rows = (int)(n_rows - r < d->u->tile_rows ? n_rows - r : d->u->tile_rows);
         for (int n = 0; n < t->n_rows; n++) {
             const struct matmul_row row = matmul_row_at(j, i, r + n);
-            t->x[n] = d->acts ? (const char *)(d->acts + row.i_x * (j->k / 32) + k0 / 32)
-                              : (const char *)row.x + qrn_block_offset(j->x->dtype, k0);
+            t->x[n] = drive_x(d, &row, k0);
             t->out[n] = row.out + g * IMAGE_ROWS;
         }
         product(t);
@@ -160,8 +193,8 @@ static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int 
     const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
     const int64_t n_rows = matmul_n_rows(j, i);
     const bool direct = drive_direct(j, u, n_rows), as_image = u->product && u->acts;
-    const bool one_tile = n_rows <= u->tile_rows;
-    const int64_t step = direct && one_tile ? j->k : u->chunk_k;
+    const bool one_tile = n_rows <= u->tile_rows, many = drive_many(j, u, i);
+    const int64_t step = many ? u->many_k : direct && one_tile ? j->k : u->chunk_k;
     const size_t whole = j->packed ? image_group_bytes(type, j->k, d->mlx_group) : 0;
     const char *image =
         j->packed ? (const char *)j->w->data + (size_t)(i * n_groups + g) * whole : NULL;
@@ -186,7 +219,10 @@ static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int 
                               k, d->mlx_group / 32,
                               (float *)(void *)(d->own + (size_t)c * t.group_bytes));
         }
-        drive_rows(d, i, g, k0, direct || as_image ? u->product : u->product_f32, &t);
+        if (many)
+            u->many(d, i, g, k0, &t, d->own + drive_lane_bytes(j, u));
+        else
+            drive_rows(d, i, g, k0, direct || as_image ? u->product : u->product_f32, &t);
     }
 }
 
@@ -225,9 +261,9 @@ static inline void drive_products(const struct qrn_cpu_lane *lane, const struct 
         from += cost * n_groups;
         if (j->k == 0 && begin < end)
             drive_zero(j, i, begin * IMAGE_ROWS, end * IMAGE_ROWS < j->n ? end * IMAGE_ROWS : j->n);
-        for (int64_t g = begin; g < end && j->k; g += d->u->chunk_groups)
-            drive_chunk(d, i, g,
-                        (int)(end - g < d->u->chunk_groups ? end - g : d->u->chunk_groups));
+        const int chunk = drive_many(j, d->u, i) ? d->u->many_groups : d->u->chunk_groups;
+        for (int64_t g = begin; g < end && j->k; g += chunk)
+            drive_chunk(d, i, g, (int)(end - g < chunk ? end - g : chunk));
     }
 }
 
@@ -258,7 +294,7 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
         .j = j,
         .u = u,
         .acts = round ? acts : NULL,
-        .own = at + shared + drive_lane_bytes(j, u) * (size_t)lane->i,
+        .own = at + shared + drive_own_bytes(j, u) * (size_t)lane->i,
         .mlx_group = j->packed                   ? image_mlx_group(j->w)
                      : j->scales->n_dims && j->k ? qrn_mlx_group(j->w, j->scales)
                                                  : 32,
@@ -266,7 +302,9 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
     if (j->ids && lane->i == 0) matmul_sort_slots(j);
     if (round) drive_round(lane, j, u, acts);
     if (j->ids || round) qrn_cpu_lane_wait(lane);
+    if (u->enter) u->enter();
     drive_products(lane, &d);
+    if (u->leave) u->leave();
 }
 
 /* The functions of a kernel of one op, from unit(job) and takes(job), and the kernel. */

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "backends/cpu/avx512/q8_act_avx512.h"
+#include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 #include "backends/cpu/matmul_codes_avx512.h"
-#include "backends/cpu/matmul_drive.h"
 
 /* vpdpbusd wants weights unsigned. */
 INLINE int bias_of(const struct matmul_form f)
@@ -129,7 +129,7 @@ static void round_blocks(const float *x, int64_t n_blocks, struct qrn_q8_act *ou
         q8_act_512(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16), out + b);
 }
 
-static struct matmul_unit unit(const struct matmul_job *j)
+struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)
 {
     return (struct matmul_unit){
         .tile_rows = 8,
@@ -139,6 +139,11 @@ static struct matmul_unit unit(const struct matmul_job *j)
         .round = round_blocks,
         .product = products[j->w->dtype],
     };
+}
+
+static struct matmul_unit unit(const struct matmul_job *j)
+{
+    return qrn_matmul_unit_avx512vnni(j);
 }
 
 static bool takes(const struct matmul_job *j)
