@@ -5,7 +5,7 @@
 #include "backends/cpu/amx/tiles.h"
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 
-enum { PANEL_ROWS = 16, N_PANELS = 3 };
+enum { PANEL_ROWS = 16, N_PANELS = 2 };
 
 #include "backends/cpu/matmul_panels_avx512.h"
 

@@ -7,7 +7,7 @@
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 #include "backends/cpu/unroll.h"
 
-enum { PANEL_ROWS = 24, N_PANELS = 2 };
+enum { PANEL_ROWS = 24, N_PANELS = 1 };
 
 #include "backends/cpu/matmul_panels_avx512.h"
 
