@@ -14,7 +14,7 @@ extern "C" {
 struct qrn_allocator {
     /* n_bytes > 0, alignment a power of two; NULL when there is none.  Contents undefined.
      * Memory of 2 MiB and more is asked for with an alignment of 2 MiB, so that it may lie in huge
-     * pages (madvise with MADV_HUGEPAGE, as the library does without an allocator). */
+     * pages; whether it does is left to the allocator, or without one to the system. */
     void *(*alloc)(void *user, size_t n_bytes, size_t alignment);
     void (*free)(void *user, void *memory, size_t n_bytes); /* the n_bytes that alloc was given */
     void *user;

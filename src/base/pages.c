@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Large memory straight from the system. */
+ * Large memory straight from the system.
+ *
+ * It is aligned for huge pages, which the system may use, but does not ask for them: decode gains
+ * less than the noise, and where a virtual machine has given its free memory back, which is in huge
+ * pages, loading takes five times as long.  docs/performance.md has the numbers. */
 #include "base/pages.h"
 
 #include <stdint.h>
@@ -36,10 +40,6 @@ void *qrn_pages_alloc(size_t n_bytes)
     char *memory = all + before;
     if (before) munmap(all, before);
     munmap(memory + n, QRN_HUGE_PAGE - before);
-#if defined(MADV_HUGEPAGE)
-    /* Refused where the system has none: small pages serve as well, only slower. */
-    (void)madvise(memory, n_bytes / QRN_HUGE_PAGE * QRN_HUGE_PAGE, MADV_HUGEPAGE);
-#endif
     return memory;
 }
 

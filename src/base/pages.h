@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Large memory straight from the system, in huge pages where it has them: a fault zeroes 2 MiB
- * instead of 4 KiB, and products that stream weights miss the TLB 512 times less often. */
+ * Large memory straight from the system: already zeroed, not in memory before it is touched, and
+ * placed so that huge pages can hold it. */
 #ifndef QUERN_BASE_PAGES_H
 #define QUERN_BASE_PAGES_H
 
