@@ -22,7 +22,7 @@ static inline void pause_cpu(void)
 #endif
 }
 
-uint64_t qrn_now_ns(void)
+static uint64_t now_ns(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
@@ -33,8 +33,8 @@ bool qrn_patience_ends(struct qrn_patience *p)
 {
     pause_cpu();
     if (++p->n_turns % TURNS_PER_LOOK) return false;
-    if (p->since == 0) p->since = qrn_now_ns();
-    p->spent = qrn_now_ns() - p->since;
+    if (p->since == 0) p->since = now_ns();
+    p->spent = now_ns() - p->since;
     if (p->spent > YIELD_AFTER_NS) (void)sched_yield();
     return p->spent > SLEEP_AFTER_NS;
 }

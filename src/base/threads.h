@@ -22,8 +22,6 @@ void qrn_threads_destroy(struct qrn_thread_pool *pool, const struct qrn_allocato
  * has not begun when fn(arg, 0) returns is not called. */
 struct qrn_thread_pool qrn_threads_without_late(const struct qrn_thread_pool *pool);
 
-uint64_t qrn_now_ns(void); /* of a clock that only goes forward */
-
 /* One turn of a loop that waits for another thread: short at first, then the core is offered to
  * others, then true: it is time to sleep.  Begins as {0}. */
 struct qrn_patience {

@@ -13,9 +13,6 @@
 
 /* Steps of a token take some microseconds: later than that a thread has lost its core. */
 enum { LATE_NS = 20000 };
-/* How many runs with fewer lanes follow one that mostly waited, and how many at most when it goes on
- * so. */
-enum { FEW_RUNS = 8, MANY_RUNS = 128 };
 
 struct place {
     _Alignas(64) _Atomic size_t at; /* twice the steps behind it; odd: a thread runs the next */
@@ -36,11 +33,6 @@ struct qrn_cpu_lanes {
     void *scratch;
     struct qrn_error *err;
     enum qrn_status status; /* of a check; written by lane 0, but all lanes find the same */
-    uint64_t waited_ns;     /* by thread 0 */
-
-    /* from run to run: where cores are busy with something else, fewer lanes are faster */
-    int n_wise;          /* lanes to use; 0: all */
-    int n_left, n_pause; /* runs until more are tried, and after the next one that waits */
     struct place places[];
 };
 
@@ -199,15 +191,11 @@ static void lane_main(void *arg, int i)
     atomic_store_explicit(&own->late, false, memory_order_relaxed);
     for (;;) {
         const size_t at = atomic_load(&own->at);
-        if (at == 2 * l->n_steps && (i > 0 || all_done(l))) {
-            if (i == 0 && patience.since) l->waited_ns += qrn_now_ns() - patience.since;
-            break;
-        }
+        if (at == 2 * l->n_steps && (i > 0 || all_done(l))) break;
         const bool moved = move(l, i);
         if (moved || take_over(l, at, patience.spent > LATE_NS)) {
             if (moved && atomic_load_explicit(&own->late, memory_order_relaxed))
                 atomic_store_explicit(&own->late, false, memory_order_relaxed);
-            if (i == 0 && patience.since) l->waited_ns += qrn_now_ns() - patience.since;
             patience = (struct qrn_patience){0};
         } else if (qrn_patience_ends(&patience)) {
             sleep_until_work(l, i);
@@ -216,39 +204,20 @@ static void lane_main(void *arg, int i)
     qrn_float_mode_leave(mode);
 }
 
-/* Learns from a run that took so long: half of the lanes for a while if it mostly waited, then twice
- * as many again. */
-static void learn(struct qrn_cpu_lanes *l, int n_lanes, uint64_t ns)
-{
-    if (l->n > 1 && 2 * l->waited_ns > ns) {
-        l->n_wise = l->n / 2;
-        l->n_left = l->n_pause = l->n_pause < FEW_RUNS        ? FEW_RUNS
-                                 : l->n_pause < MANY_RUNS / 2 ? 2 * l->n_pause
-                                                              : MANY_RUNS;
-    } else if (l->n < n_lanes) {
-        if (--l->n_left <= 0) l->n_wise = 2 * l->n;
-    } else if (l->n_pause > 0) {
-        l->n_pause--;
-    }
-}
-
 enum qrn_status qrn_cpu_lanes_run(struct qrn_cpu_lanes *l, const struct qrn_thread_pool *threads,
                                   int n_lanes, const struct qrn_step *steps, size_t n_steps,
                                   void *scratch, struct qrn_error *err)
 {
-    l->n = l->n_wise && l->n_wise < n_lanes ? l->n_wise : n_lanes;
+    l->n = n_lanes;
     l->steps = steps;
     l->n_steps = n_steps;
     l->scratch = scratch;
     l->err = err;
     l->status = QRN_OK;
-    l->waited_ns = 0;
     for (int i = 0; i < l->n; i++) atomic_store(&l->places[i].at, 0);
-    const uint64_t begin = qrn_now_ns();
     if (l->n == 1)
         lane_main(l, 0);
     else
         threads->run(threads->user, l->n, lane_main, l);
-    if (n_lanes > 1) learn(l, n_lanes, qrn_now_ns() - begin);
     return l->status;
 }
