@@ -6,7 +6,8 @@
 #include "backends/cpu/matmul_drive.h"
 #include "backends/cpu/unroll.h"
 
-enum { TILE_ROWS = 6, TILE_GROUPS = 4, FORM_GROUPS = 2 };
+/* Many rows are read again for each chunk of groups; for few, a chunk stays in the first cache. */
+enum { TILE_ROWS = 6, TILE_GROUPS = 4, FORM_GROUPS = 2, MANY_GROUPS = 32 };
 
 /* 16 weights of column k; of bf16, which lie in pairs, odd says which. */
 INLINE __m512 load_weights(const enum qrn_dtype type, const char *w, int64_t k, const bool odd)
@@ -320,7 +321,7 @@ static struct matmul_unit unit(const struct matmul_job *j)
     const enum qrn_dtype t = j->w->dtype;
     return (struct matmul_unit){
         .tile_rows = TILE_ROWS,
-        .chunk_groups = TILE_GROUPS,
+        .chunk_groups = j->most_rows > TILE_ROWS ? MANY_GROUPS : TILE_GROUPS,
         .chunk_k = 256,
         .product = by_type[t].product,
         .product_f32 = product_f32,

@@ -98,7 +98,7 @@ static void product(const struct bf16_tile *t)
 
 static const struct bf16_unit unit = {
     .panel_rows = PANEL_ROWS,
-    .chunk_groups = 8,
+    .chunk_groups = 32,
     .chunk_blocks = 16,
     .floats = true,
     .product = product,
