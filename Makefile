@@ -43,7 +43,7 @@ endif
 
 # Instruction sets: a folder of src/backends/cpu, its flags, and the machines that have them.
 ISA_x86_64 := avx2 avxvnni avx512 avx512vnni amx
-ISA_aarch64 := neon
+ISA_aarch64 := neon neondot neoni8mm
 ISA := $(ISA_$(firstword $(subst -, ,$(TARGET))))
 FLAGS.avx2 := -mavx2 -mfma -mf16c
 FLAGS.avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
@@ -51,6 +51,8 @@ FLAGS.avx512vnni := $(FLAGS.avx512) -mavx512vnni
 FLAGS.avxvnni := $(FLAGS.avx2) -mavxvnni
 FLAGS.amx := $(FLAGS.avx512vnni) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
 FLAGS.neon :=
+FLAGS.neondot := -march=armv8.2-a+dotprod
+FLAGS.neoni8mm := -march=armv8.2-a+dotprod+i8mm
 
 LIB_DIRS := base core formats ops text model model/* backends backends/cpu backends/cpu/generic \
             $(ISA:%=backends/cpu/%)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Run the built test programs and fuzz corpora and add up what they report.
 #     usage: run_tests.sh BUILD [PART OF A NAME...]
+#     a part may end in $: the end of a name
 #     QRN_TEST_SECONDS   limit for one program (600)
 #     QRN_TEST_WRAPPER   a command to run programs with: "setarch -R"
 # The last line is "N passed, N failed[, N skipped]"; the exit status is 0 only when nothing failed.
@@ -12,7 +13,7 @@ passed=0 failed=0 skipped=0
 wanted() {
     [ $# -gt 1 ] || return 0
     name=$1; shift
-    for part; do case $name in *"$part"*) return 0 ;; esac; done
+    for part; do case "$name$" in *"$part"*) return 0 ;; esac; done
     return 1
 }
 # The number before "test(s)" in the lines of the log that begin with "[  $1 ]".

@@ -56,6 +56,20 @@ uint64_t qrn_cpu_features(void)
     if (cap2 >> 13 & 1) f |= QRN_CPU_I8MM;
     return f;
 }
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+static uint64_t has(const char *name, uint64_t feature)
+{
+    int value = 0;
+    size_t n = sizeof value;
+    return sysctlbyname(name, &value, &n, NULL, 0) == 0 && value ? feature : 0;
+}
+
+uint64_t qrn_cpu_features(void)
+{
+    return QRN_CPU_NEON | has("hw.optional.arm.FEAT_DotProd", QRN_CPU_DOTPROD) |
+           has("hw.optional.arm.FEAT_I8MM", QRN_CPU_I8MM);
+}
 #else
 uint64_t qrn_cpu_features(void)
 {
@@ -88,6 +102,8 @@ static const uint64_t dependants[QRN_CPU_BIT_COUNT] = {
                            QRN_CPU_AMX_INT8 | QRN_CPU_AMX_BF16,
     [QRN_CPU_BIT_AVX512_VNNI] = QRN_CPU_AMX_INT8,
     [QRN_CPU_BIT_AMX_TILE] = QRN_CPU_AMX_INT8 | QRN_CPU_AMX_BF16,
+    [QRN_CPU_BIT_NEON] = QRN_CPU_DOTPROD | QRN_CPU_I8MM,
+    [QRN_CPU_BIT_DOTPROD] = QRN_CPU_I8MM,
 };
 
 const char *qrn_cpu_feature_name(int bit)

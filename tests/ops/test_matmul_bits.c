@@ -225,10 +225,13 @@ static void test_kernels_agree(void **state)
     devices_close(&d);
 }
 
-/* The layouts of a device may be mixed: what it picks for rows and for packed weights agrees. */
+/* The layouts of a device may be mixed: what it picks for rows and for packed weights agrees; so do
+ * devices of one bits id. */
 static void test_layouts(void **state)
 {
     (void)state;
+    enum { M = 3, N = 33 };
+    float before[M * N];
     struct devices d;
     devices_open(&d, 2);
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
@@ -238,17 +241,23 @@ static void test_layouts(void **state)
                 struct rng r = {t};
                 struct qrn_error err;
                 const struct weights w =
-                    random_weights(&m, &r, t, 2, (const int64_t[]){33, 512}, 64, QRN_BF16);
+                    random_weights(&m, &r, t, 2, (const int64_t[]){N, 512}, 64, QRN_BF16);
                 struct qrn_matmul_args a = {
                     .w = w.w,
                     .scales = w.scales,
                     .biases = w.biases,
-                    .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){3, 512}),
-                    .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){3, 33}),
+                    .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){M, 512}),
+                    .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){M, N}),
                     .activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32};
                 void *want = mem_guarded(&m, a.out.n_bytes);
                 if (qrn_matmul(d.dev[i], &a, &err) != QRN_OK) fail_msg("%s", err.text);
                 memcpy(want, a.out.data, a.out.n_bytes);
+                if (i > 0 &&
+                    strcmp(qrn_device_bits(d.dev[i]), qrn_device_bits(d.dev[i - 1])) == 0 &&
+                    memcmp(want, before, sizeof before) != 0)
+                    fail_msg("%s, %s: a device with fewer features gives other bits",
+                             qrn_device_bits(d.dev[i]), qrn_dtype_info(w.w.dtype)->name);
+                memcpy(before, want, sizeof before);
                 a.w = pack(&m, d.dev[i], &a);
                 a.scales = a.biases = (struct qrn_tensor){0};
                 a.layout = QRN_LAYOUT_PACKED;

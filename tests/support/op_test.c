@@ -90,8 +90,8 @@ struct qrn_tensor mem_filled(struct mem *m, struct rng *r, double scale, int n_d
 
 void devices_open(struct devices *d, int n_threads)
 {
-    static const char *const disabled[] = {"",        "amx_tile", "avx512_vnni",
-                                           "avx512f", "avx2",     "neon"};
+    static const char *const disabled[] = {"",     "amx_tile", "avx512_vnni", "avx512f",
+                                           "avx2", "i8mm",     "dotprod",     "neon"};
     d->n = 0;
     for (size_t i = 0; i < sizeof disabled / sizeof *disabled; i++) {
         struct qrn_error err;

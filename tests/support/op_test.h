@@ -34,7 +34,7 @@ struct qrn_tensor mem_filled(struct mem *m, struct rng *r, double scale, int n_d
 void mem_free_all(struct mem *m);
 
 /* Devices with every set of features that matters on this machine, newest first: all, then AVX-512
- * VNNI off, AVX-512 off, AVX2 off ... n_threads as given.  Opened once, closed by test_devices_close. */
+ * VNNI off, AVX-512 off, AVX2 off; on Arm i8mm off, dotprod off, NEON off.  n_threads as given.  Opened once, closed by test_devices_close. */
 #define MAX_DEVICES 8
 struct devices {
     struct qrn_device *dev[MAX_DEVICES];

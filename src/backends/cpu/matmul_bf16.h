@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * How x86 kernels walk products of bf16 weights with activations rounded to bf16 (QRN_ACT_BF16).
+ * How vector kernels walk products of bf16 weights with activations rounded to bf16 (QRN_ACT_BF16).
  *
  * The rows of x that a matrix meets are rounded into panels: of up to panel_rows rows 32 columns
  * each, block after block, zeros up to whole blocks.  Weights are an image of pairs

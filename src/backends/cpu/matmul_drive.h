@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * How the x86 kernels walk a product: 16 weight rows (a group) at a time from an image of
+ * How vector kernels walk a product: 16 weight rows (a group) at a time from an image of
  * interleaved rows, which is the packed tensor, or is written for some groups and columns when
  * weights lie in rows.  Cutting K is exact: sums wait in out as they are.
  *

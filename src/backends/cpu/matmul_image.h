@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Packed weights as the x86 kernels read them: 16 rows interleaved, so that outputs sit in lanes.
+ * Packed weights as vector kernels read them: 16 rows interleaved, so that outputs sit in lanes.
  *
  * A matrix is groups of 16 rows, one after the other; rows past N are zeros.  In a group k ascends.
  * f32, f16: for each k 16 elements, a row each.  bf16: for each two k 16 times the two elements of a

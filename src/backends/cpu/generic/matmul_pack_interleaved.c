@@ -15,7 +15,11 @@ static void run(void *lane, const void *args)
 const struct qrn_kernel qrn_cpu_matmul_pack_interleaved = {
     .op = QRN_OP_matmul_pack,
     .name = "cpu.matmul_pack.interleaved",
+#if defined(QRN_ISA_aarch64)
+    .needs = QRN_CPU_NEON,
+#else
     .needs = QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C,
+#endif
     .supports = pack_supports,
     .run = run,
     .output_bytes = pack_output_bytes,
