@@ -23,7 +23,8 @@ static bool is_picked(const struct qrn_kernel_info *info, const char *pick)
 
 static void print_text(const struct qrn_device *dev)
 {
-    printf("device %s, %d threads; * picked first here, - not on this machine\n",
+    printf("device %s, %d threads; kernels in the order of choice: a call goes to the first that\n"
+           "serves it; * asked first here, - not on this machine\n",
            qrn_device_bits(dev), qrn_device_n_threads(dev));
     const char *name;
     for (size_t i = 0; (name = qrn_op_name(i)); i++) {
@@ -33,6 +34,7 @@ static void print_text(const struct qrn_device *dev)
         for (size_t k = 0; qrn_kernel_info(dev, i, k, &info); k++) {
             const char mark = is_picked(&info, pick) ? '*' : info.usable ? ' ' : '-';
             printf("  %c %-*s%s\n", mark, *info.needs ? 45 : 0, info.name, info.needs);
+            if (*info.serves) printf("      %s\n", info.serves);
         }
     }
 }
@@ -43,9 +45,10 @@ static json_t *kernels_json(const struct qrn_device *dev, size_t i_op)
     const char *pick = picked(dev, i_op);
     struct qrn_kernel_info info;
     for (size_t k = 0; qrn_kernel_info(dev, i_op, k, &info); k++) {
-        json_array_append_new(kernels, json_pack("{s:s, s:s, s:b, s:b}", "name", info.name, "needs",
-                                                 info.needs, "usable", info.usable, "picked",
-                                                 is_picked(&info, pick)));
+        json_array_append_new(kernels,
+                              json_pack("{s:s, s:s, s:b, s:b, s:s}", "name", info.name, "needs",
+                                        info.needs, "usable", info.usable, "picked",
+                                        is_picked(&info, pick), "serves", info.serves));
     }
     return kernels;
 }

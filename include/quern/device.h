@@ -121,6 +121,8 @@ struct qrn_kernel_info {
     const char *name; /* "cpu.rms_norm.avx2"; static */
     char needs[96];   /* "avx2 fma"; "" for any machine */
     bool usable;      /* on this device */
+    /* Which calls it serves and how; "" for all calls of the op; static */
+    const char *serves;
 };
 /** Names of ops, in a fixed order; NULL past the end.  Any thread. */
 QRN_API const char *qrn_op_name(size_t i_op);

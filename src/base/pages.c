@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Large memory straight from the system.
  *
- * It is aligned for huge pages, which the system may use, but does not ask for them: decode gains
- * less than the noise, and where a virtual machine has given its free memory back, which is in huge
- * pages, loading takes five times as long.  docs/performance.md has the numbers. */
+ * It is aligned for huge pages, which the system may use, but does not ask for them: no gain for
+ * decode could be seen, and loading was at times several times slower.  docs/performance.md has the
+ * numbers. */
 #include "base/pages.h"
 
 #include <stdint.h>

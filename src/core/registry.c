@@ -39,7 +39,9 @@ bool qrn_kernel_info(const struct qrn_device *dev, size_t i_op, size_t i_kernel,
 {
     for (const struct qrn_kernel *const *k = dev->backend->kernels; *k; k++) {
         if ((size_t)(*k)->op != i_op || i_kernel-- != 0) continue;
-        *info = (struct qrn_kernel_info){.name = (*k)->name, .usable = can_run(dev, *k)};
+        *info = (struct qrn_kernel_info){.name = (*k)->name,
+                                         .usable = can_run(dev, *k),
+                                         .serves = (*k)->serves ? (*k)->serves : ""};
         size_t used = 0;
         for (int bit = 0; dev->backend->feature_name(bit); bit++) {
             if (!((*k)->needs >> bit & 1u) || used + 32 > sizeof info->needs) continue;

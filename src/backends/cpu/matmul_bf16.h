@@ -248,7 +248,8 @@ static inline void bf16_run(const struct qrn_cpu_lane *lane, struct matmul_job *
     bf16_products(lane, j, u, at, own);
 }
 
-/* The functions of a kernel of one op, from a constant bf16_unit, and the kernel. */
+/* The functions of a kernel of one op, from constants unit and serves, and the
+ * kernel. */
 #define MATMUL_BF16_KERNEL(op_, variant, features)               \
     static size_t op_##_scratch(const void *args, int n_threads) \
     {                                                            \
@@ -269,6 +270,7 @@ static inline void bf16_run(const struct qrn_cpu_lane *lane, struct matmul_job *
         .op = QRN_OP_##op_,                                      \
         .name = "cpu." #op_ "." #variant,                        \
         .needs = (features),                                     \
+        .serves = serves,                                        \
         .supports = op_##_supports,                              \
         .scratch_bytes = op_##_scratch,                          \
         .run = op_##_run,                                        \

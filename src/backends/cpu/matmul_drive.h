@@ -307,7 +307,8 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
     if (u->leave) u->leave();
 }
 
-/* The functions of a kernel of one op, from unit(job) and takes(job), and the kernel. */
+/* The functions of a kernel of one op, from unit(job), takes(job) and the text
+ * serves, and the kernel. */
 #define MATMUL_KERNEL(op_, variant, features)                    \
     static size_t op_##_scratch(const void *args, int n_threads) \
     {                                                            \
@@ -330,6 +331,7 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
         .op = QRN_OP_##op_,                                      \
         .name = "cpu." #op_ "." #variant,                        \
         .needs = (features),                                     \
+        .serves = serves,                                        \
         .supports = op_##_supports,                              \
         .scratch_bytes = op_##_scratch,                          \
         .run = op_##_run,                                        \

@@ -125,5 +125,8 @@ static bool takes(const struct matmul_job *j)
     return j->q8 && !has_halves(*qrn_matmul_form(j->w->dtype));
 }
 
+static const char serves[] =
+    "12 rows or more of rounded activations, one scale to 32 weights: tiles, exact sums";
+
 MATMUL_KERNEL(matmul, amx_q8, QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI | QRN_CPU_AMX_INT8);
 MATMUL_KERNEL(matmul_id, amx_q8, QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI | QRN_CPU_AMX_INT8);

@@ -222,5 +222,7 @@ static bool takes(const struct matmul_job *j)
     return !j->q8 && !j->bf16;
 }
 
+static const char serves[] = "float activations: multiply-adds, k ascending";
+
 MATMUL_KERNEL(matmul, avx2, QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C);
 MATMUL_KERNEL(matmul_id, avx2, QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C);

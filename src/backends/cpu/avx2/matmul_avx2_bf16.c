@@ -103,5 +103,7 @@ static const struct bf16_unit unit = {
     .product = product,
 };
 
+static const char serves[] = "bf16 weights and activations: multiply-adds in the tiles' order";
+
 MATMUL_BF16_KERNEL(matmul, avx2_bf16, QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C);
 MATMUL_BF16_KERNEL(matmul_id, avx2_bf16, QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C);

@@ -170,5 +170,7 @@ static bool takes(const struct matmul_job *j)
     return j->q8;
 }
 
+static const char serves[] = "rounded activations: products of bytes, widened; exact sums";
+
 MATMUL_KERNEL(matmul, avx2_q8, QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C);
 MATMUL_KERNEL(matmul_id, avx2_q8, QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C);

@@ -48,6 +48,7 @@ static inline void put_bytes(words w, uint8_t *out)
 const struct qrn_kernel qrn_cpu_matmul_pack_avx2 = {
     .op = QRN_OP_matmul_pack,
     .name = "cpu.matmul_pack.avx2",
+    .serves = "16 rows turned in registers; remainders in portable C",
     .needs = QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C,
     .supports = pack_supports,
     .run = run,

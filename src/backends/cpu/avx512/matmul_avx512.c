@@ -336,5 +336,7 @@ static bool takes(const struct matmul_job *j)
     return !j->q8 && !j->bf16;
 }
 
+static const char serves[] = "float activations: multiply-adds, k ascending";
+
 MATMUL_KERNEL(matmul, avx512, QRN_CPU_AVX512);
 MATMUL_KERNEL(matmul_id, avx512, QRN_CPU_AVX512);

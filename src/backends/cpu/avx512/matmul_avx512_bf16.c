@@ -104,5 +104,7 @@ static const struct bf16_unit unit = {
     .product = product,
 };
 
+static const char serves[] = "bf16 weights and activations: multiply-adds in the tiles' order";
+
 MATMUL_BF16_KERNEL(matmul, avx512_bf16, QRN_CPU_AVX512);
 MATMUL_BF16_KERNEL(matmul_id, avx512_bf16, QRN_CPU_AVX512);

@@ -42,6 +42,7 @@ static inline void put_halves(words w, uint8_t *out)
 const struct qrn_kernel qrn_cpu_matmul_pack_avx512 = {
     .op = QRN_OP_matmul_pack,
     .name = "cpu.matmul_pack.avx512",
+    .serves = "16 rows turned in registers; remainders in portable C",
     .needs = QRN_CPU_AVX512 | QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C,
     .supports = pack_supports,
     .run = run,

@@ -264,5 +264,8 @@ static bool takes(const struct matmul_job *j)
     return j->q8;
 }
 
+static const char serves[] =
+    "rounded activations: vpdpbusd, exact sums; 3 x multiply-adds on 512 rows";
+
 MATMUL_KERNEL(matmul, avx512vnni, QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI);
 MATMUL_KERNEL(matmul_id, avx512vnni, QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI);

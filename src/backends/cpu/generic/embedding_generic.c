@@ -25,6 +25,7 @@ static void run(void *lane, const void *args)
 const struct qrn_kernel qrn_cpu_embedding_generic = {
     .op = QRN_OP_embedding,
     .name = "cpu.embedding.generic",
+    .serves = "tables in rows",
     .supports = supports,
     .run = run,
 };

@@ -25,6 +25,7 @@ static void run(void *lane, const void *args)
 const struct qrn_kernel qrn_cpu_embedding_interleaved = {
     .op = QRN_OP_embedding,
     .name = "cpu.embedding.interleaved",
+    .serves = "packed tables",
     .needs = QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C,
     .supports = supports,
     .run = run,

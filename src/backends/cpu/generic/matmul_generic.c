@@ -198,6 +198,7 @@ static bool matmul_id_supports(const void *args)
 const struct qrn_kernel qrn_cpu_matmul_generic = {
     .op = QRN_OP_matmul,
     .name = "cpu.matmul.generic",
+    .serves = "weights in rows, any activations",
     .supports = matmul_supports,
     .scratch_bytes = matmul_scratch,
     .run = matmul_run,
@@ -206,6 +207,7 @@ const struct qrn_kernel qrn_cpu_matmul_generic = {
 const struct qrn_kernel qrn_cpu_matmul_id_generic = {
     .op = QRN_OP_matmul_id,
     .name = "cpu.matmul_id.generic",
+    .serves = "weights in rows, any activations",
     .supports = matmul_id_supports,
     .scratch_bytes = matmul_id_scratch,
     .run = matmul_id_run,

@@ -15,6 +15,7 @@ static void run(void *lane, const void *args)
 const struct qrn_kernel qrn_cpu_matmul_pack_interleaved = {
     .op = QRN_OP_matmul_pack,
     .name = "cpu.matmul_pack.interleaved",
+    .serves = "all that has a packed form",
 #if defined(QRN_ISA_aarch64)
     .needs = QRN_CPU_NEON,
 #else

@@ -237,5 +237,7 @@ static bool takes(const struct matmul_job *j)
     return !j->q8 && !j->bf16;
 }
 
+static const char serves[] = "float activations: multiply-adds, k ascending";
+
 MATMUL_KERNEL(matmul, neon, QRN_CPU_NEON);
 MATMUL_KERNEL(matmul_id, neon, QRN_CPU_NEON);

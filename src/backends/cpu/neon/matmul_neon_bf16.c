@@ -89,5 +89,7 @@ static const struct bf16_unit unit = {
     .product = product,
 };
 
+static const char serves[] = "bf16 weights and activations: multiply-adds in the tiles' order";
+
 MATMUL_BF16_KERNEL(matmul, neon_bf16, QRN_CPU_NEON);
 MATMUL_BF16_KERNEL(matmul_id, neon_bf16, QRN_CPU_NEON);

@@ -51,5 +51,7 @@ INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
 
 #include "backends/cpu/neon/matmul_q8_neon.inc"
 
+static const char serves[] = "rounded activations: widening products, exact sums";
+
 MATMUL_KERNEL(matmul, neon_q8, QRN_CPU_NEON);
 MATMUL_KERNEL(matmul_id, neon_q8, QRN_CPU_NEON);

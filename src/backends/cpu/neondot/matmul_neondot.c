@@ -21,5 +21,7 @@ INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
 
 #include "backends/cpu/neon/matmul_q8_neon.inc"
 
+static const char serves[] = "rounded activations: sdot, exact sums";
+
 MATMUL_KERNEL(matmul, neondot, QRN_CPU_NEON | QRN_CPU_DOTPROD);
 MATMUL_KERNEL(matmul_id, neondot, QRN_CPU_NEON | QRN_CPU_DOTPROD);

@@ -162,5 +162,7 @@ INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
 
 #include "backends/cpu/neon/matmul_q8_neon.inc"
 
+static const char serves[] = "rounded activations: smmla takes two rows at a time; exact sums";
+
 MATMUL_KERNEL(matmul, neoni8mm, QRN_CPU_NEON | QRN_CPU_DOTPROD | QRN_CPU_I8MM);
 MATMUL_KERNEL(matmul_id, neoni8mm, QRN_CPU_NEON | QRN_CPU_DOTPROD | QRN_CPU_I8MM);
