@@ -43,14 +43,14 @@ make -j"$jobs" BUILD="$build" CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar W
 
 emulate=("$emulator" -cpu max,sve=off,pauth-impdef=on -L /usr/aarch64-linux-gnu
          -E "LD_LIBRARY_PATH=$libraries")
-QRN_TEST_SECONDS=100 QRN_TEST_WRAPPER="${emulate[*]}" scripts/run_tests.sh "$build" \
+QRN_TEST_SECONDS=400 QRN_TEST_WRAPPER="${emulate[*]}" scripts/run_tests.sh "$build" \
     "ops/test_matmul$" ops/test_matmul_id ops/test_matmul_bf16 ops/test_cast ops/test_rms_norm \
     ops/test_softmax ops/test_elementwise | tee "$log" | sed '$d'
 read -r passed _ failed _ skipped _ < <(tail -n 1 "$log")
 
 # A whole model: the likeliest words, those of this machine's build where there is one.
 tale() { "$@" run models/fairy -p "A fox met a" -n 6 --temp 0 2> /dev/null; }
-text=$(tale timeout 60 "${emulate[@]}" "$build/quern")
+text=$(tale timeout 200 "${emulate[@]}" "$build/quern")
 if [ -n "$text" ] && { [ ! -x build/quern ] || [ "$text" = "$(tale build/quern)" ]; }; then
     passed=$((passed + 1))
 else

@@ -90,11 +90,12 @@ static void test_peak(void **state)
     char dir[512];
     struct qrn_error err;
     struct qrn_model *model;
+    if (SANITIZED || !reset_peak()) skip();
     struct qrn_device *dev = test_device(2);
     (void)snprintf(dir, sizeof dir, "%s", temp_path("wide"));
     (void)mkdir(dir, 0700);
     const size_t file_bytes = write_wide_toy(dir, N_FF);
-    if (SANITIZED || !reset_peak()) skip();
+    assert_true(reset_peak());
     const long before = status_kib("VmRSS:");
     const struct qrn_model_options options = {.path = dir, .device = dev, .max_batch = 64};
     if (qrn_model_open(&options, &model, &err) != QRN_OK) fail_msg("%s", err.text);
