@@ -34,8 +34,14 @@ class Table:
     def __init__(self, options):
         self.options = options
         self.programs = Programs(options.quern, options.llama, options.threads)
-        self.raw = []
-        self.rows = []
+        self.csv = open(options.csv, "w", newline="") if options.csv else None
+        self.keep("row", "series", "run", "value")
+
+    def keep(self, *cells):
+        """A raw number, in the file at once: a run that is cut short keeps what it has."""
+        if self.csv:
+            csv.writer(self.csv, lineterminator="\n").writerow(cells)
+            self.csv.flush()
 
     def model(self, shape, kind):
         path = pathlib.Path(self.options.models) / ("%s-%s.gguf" % (shape.replace("/", "-"), kind))
@@ -54,21 +60,20 @@ class Table:
             for key, function in functions.items():
                 value = function()
                 values[key].append(value)
-                self.raw.append([name, key, run, "%.6g" % value])
+                self.keep(name, key, run, "%.6g" % value)
         return {key: statistics.median(v) for key, v in values.items()}
 
     def add(self, name, quern, peer, ratio, target, reached):
         """One line of the table; reached: None where the target does not apply."""
         cells = [name, quern, peer, "%.2f x" % ratio if ratio else "", target,
                  {True: "yes", False: "no", None: ""}[reached]]
-        self.rows.append(cells)
         print("| " + " | ".join(cells) + " |", flush=True)
 
     # --- whole models ---
 
     def read_bandwidth(self, mib=ROTATE_MIB, threads=None):
         run = self.programs.op("copy", "", mib, threads)
-        self.raw.append(["peaks", "read GB/s", 0, "%.4g" % run["peak_read_gb_s"]])
+        self.keep("peaks", "read GB/s", 0, "%.4g" % run["peak_read_gb_s"])
         return run["peak_read_gb_s"] * 1e9
 
     def decode_bytes(self, path, depth):
@@ -193,8 +198,8 @@ class Table:
             rows = [r for r in rows if r["case"] == case]
             shares.append(rows[0]["gb_s"] / peaks["peak_read_gb_s"])
             times.append(rows[0]["ns"] * 1e-3)
-            self.raw.append([name, "quern us", run, "%.6g" % times[-1]])
-            self.raw.append([name, "read GB/s", run, "%.6g" % peaks["peak_read_gb_s"]])
+            self.keep(name, "quern us", run, "%.6g" % times[-1])
+            self.keep(name, "read GB/s", run, "%.6g" % peaks["peak_read_gb_s"])
         share = statistics.median(shares)
         llama = self.llama_us(name, "MUL_MAT", LLAMA_MATMUL % (self.ggml_name(kind), 1))
         us = statistics.median(times)
@@ -224,7 +229,7 @@ class Table:
             result = self.programs.op("matmul", case)
             for r in (r for r in result["results"] if r["case"] == case):
                 rates.setdefault(r["kernel"], []).append(r["gflop_s"])
-                self.raw.append([name, r["kernel"] + " GOP/s", run, "%.6g" % r["gflop_s"]])
+                self.keep(name, r["kernel"] + " GOP/s", run, "%.6g" % r["gflop_s"])
             for key in result:
                 if key.startswith("peak"):
                     peaks.setdefault(key, []).append(result[key])
@@ -327,14 +332,7 @@ def main():
     print("%s; %s, %d threads, medians of %d runs\n" %
           (version, processor(), table.options.threads, table.options.runs))
     print("| work | quern | llama.cpp | ratio | target | reached |\n|---|---|---|---|---|---|")
-    try:
-        table.all()
-    finally:
-        if table.options.csv:
-            with open(table.options.csv, "w", newline="") as f:
-                writer = csv.writer(f)
-                writer.writerow(["row", "series", "run", "value"])
-                writer.writerows(table.raw)
+    table.all()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pathlib
 
 from measure import Programs
 
-DEPTHS = [1024, 4096, 8192, 16384, 32768]
+DEPTHS = [1024, 4096, 8192, 16384]
 N_ATTENTION, N_LINEAR = 6, 18  # layers of the 0.8B shape
 OPS = [("attention, %d layers" % N_ATTENTION, "attention_paged", "f16 T 1 at %d H 8/2 d 256",
         N_ATTENTION),
@@ -45,7 +45,7 @@ def draw(series):
         x, y = place(0, ms, most)
         out.append('<path d="M%.1f %.1fH%d" stroke="#ddd"/>' % (x, y, WIDTH - RIGHT))
         out.append(text(x - 8, y + 4, ms, "end"))
-    for depth in [0] + DEPTHS[2:]:
+    for depth in [0] + DEPTHS[1:]:
         x, y = place(depth, 0, most)
         out.append(text(x, y + 20, depth))
     out.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "tokens of context"))
@@ -71,7 +71,7 @@ def main():
     series = measure(Programs(o.quern, "", o.threads), o.model)
     pathlib.Path(o.out).write_text(draw(series))
     with open(o.csv, "w", newline="") as f:
-        writer = csv.writer(f)
+        writer = csv.writer(f, lineterminator="\n")
         writer.writerow(["series"] + ["ms at %d" % d for d in DEPTHS])
         writer.writerows([name] + ["%.4g" % v for v in values] for name, values in series.items())
 
