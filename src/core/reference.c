@@ -14,34 +14,36 @@ static size_t element_offset(const struct qrn_tensor *t, const int64_t *index)
     return (size_t)at;
 }
 
+/* An element of a block, which is decoded as a whole. */
+static double get_of_block(const struct qrn_tensor *t, size_t at)
+{
+    const struct qrn_dtype_info *type = qrn_dtype_info(t->dtype);
+    const size_t n = (size_t)type->block_elements;
+    float block[256];
+    qrn_decoder(t->dtype)((const char *)t->data + at / n * (size_t)type->block_bytes, block, n);
+    return (double)block[at % n];
+}
+
 static double get(const struct qrn_tensor *t, size_t at)
 {
     const char *base = t->data;
-    const struct qrn_dtype_info *type = qrn_dtype_info(t->dtype);
-    if (t->dtype == QRN_F64) {
-        double value;
-        memcpy(&value, base + at * sizeof value, sizeof value);
-        return value;
-    }
-#define INTEGER(dtype_, c_type)                                 \
+#define NUMBER(dtype_, c_type)                                  \
     if (t->dtype == dtype_) {                                   \
         c_type value;                                           \
         memcpy(&value, base + at * sizeof value, sizeof value); \
         return (double)value;                                   \
     }
-    INTEGER(QRN_I8, int8_t)
-    INTEGER(QRN_I16, int16_t)
-    INTEGER(QRN_I32, int32_t)
-    INTEGER(QRN_I64, int64_t)
-    INTEGER(QRN_U8, uint8_t)
-    INTEGER(QRN_U16, uint16_t)
-    INTEGER(QRN_U32, uint32_t)
-#undef INTEGER
-    float block[256];
-    const size_t in_block = at % (size_t)type->block_elements;
-    qrn_decoder(t->dtype)(base + at / (size_t)type->block_elements * (size_t)type->block_bytes,
-                          block, (size_t)type->block_elements);
-    return (double)block[in_block];
+    NUMBER(QRN_F32, float)
+    NUMBER(QRN_F64, double)
+    NUMBER(QRN_I8, int8_t)
+    NUMBER(QRN_I16, int16_t)
+    NUMBER(QRN_I32, int32_t)
+    NUMBER(QRN_I64, int64_t)
+    NUMBER(QRN_U8, uint8_t)
+    NUMBER(QRN_U16, uint16_t)
+    NUMBER(QRN_U32, uint32_t)
+#undef NUMBER
+    return get_of_block(t, at);
 }
 
 static void set(const struct qrn_tensor *t, size_t at, double value)

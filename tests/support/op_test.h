@@ -47,7 +47,8 @@ void devices_close(struct devices *d);
  * supports args on poisoned outputs, and asserts for each written float operand
  *     max |got - want| <= tolerance * max(rms(want), floor)
  * and bytes around strided outputs unchanged.  Integer outputs must be equal.  Operands that are read
- * and written as the same view are restored between kernels.  what names the case in messages. */
+ * and written as the same view are restored between kernels.  what names the case in messages.
+ * Devices share kernels: one that has passed an equal case with as many threads is not run again. */
 void op_test_against_reference(struct qrn_device *dev, enum qrn_op_id op, const void *args,
                                double tolerance, const char *what);
 /* The same bits from the direct call with 1, 2 and 3 threads and from an encoder submitted twice. */
