@@ -59,14 +59,14 @@ struct matmul_unit {
     int64_t direct_rows; /* without acts: for more rows than this, product gives way to floats */
     matmul_unpack_fn unpack;
     matmul_write_fn write; /* of rows without an image, or NULL: as any type */
-    /* Or, for a matrix that meets many_rows rows or more: groups and columns that are walked
-     * together, all rows of matrix i against the groups from g on and the columns from k0 on that t
-     * names (w, n_groups, group_bytes, n, k, mlx_blocks, begin), in many_bytes of own memory.  NULL:
-     * none. */
-    void (*many)(const struct drive *d, int64_t i, int64_t g, int64_t k0,
+    /* Or, for a matrix that meets many_rows rows or more: rows, groups and columns that are walked
+     * together, n_rows rows of matrix i, at most many_step, from r on, against the groups from g on and the
+     * columns from k0 on that t names (w, n_groups, group_bytes, n, k, mlx_blocks, begin), in
+     * many_bytes of own memory, which between runs of columns stays as it is.  NULL: none. */
+    void (*many)(const struct drive *d, int64_t i, int64_t g, int64_t r, int64_t n_rows, int64_t k0,
                  const struct matmul_tile *t, char *own);
     int many_rows, many_groups;
-    int64_t many_k;
+    int64_t many_step, many_k;
     size_t many_bytes;
     /* Around a lane's products, or NULL. */
     void (*enter)(void);
@@ -183,47 +183,70 @@ static inline void drive_rows(const struct drive *d, int64_t i, int64_t g, int64
     }
 }
 
-/* Groups g .. g + n - 1 of matrix i: for each run of columns the weights as the unit wants them,
- * then all rows. */
-static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int n)
+/* The weights of t's groups, g and on, from column k0 on, as the unit wants them. */
+static inline void drive_weights(const struct drive *d, int64_t i, int64_t g, int64_t k0,
+                                 bool direct, struct matmul_tile *t)
 {
     const struct matmul_job *j = d->j;
     const struct matmul_unit *u = d->u;
     const enum qrn_dtype type = j->w->dtype;
+    const bool as_image = u->product && u->acts;
+    const size_t whole = j->packed ? image_group_bytes(type, j->k, d->mlx_group) : 0;
     const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
-    const int64_t n_rows = matmul_n_rows(j, i);
+    const char *image = j->packed ? (const char *)j->w->data + (size_t)(i * n_groups + g) * whole +
+                                        image_group_bytes(type, k0, d->mlx_group)
+                                  : NULL;
+    if (direct) {
+        t->cold = true;
+        t->w = image;
+        t->group_bytes = whole;
+        return;
+    }
+    t->w = d->own;
+    t->group_bytes = as_image ? image_group_bytes(type, t->k, d->mlx_group)
+                              : (size_t)t->k * IMAGE_ROWS * sizeof(float);
+    if (!j->packed)
+        drive_write(d, i, g, t->n_groups, k0, t->k, t->group_bytes, !as_image);
+    else
+        for (int c = 0; c < t->n_groups; c++)
+            u->unpack(image + (size_t)c * whole, t->k, d->mlx_group / 32,
+                      (float *)(void *)(d->own + (size_t)c * t->group_bytes));
+}
+
+/* Rows that are walked together, at most `most`, a multiple of 48: no walk is much shorter. */
+static inline int64_t drive_row_step(int64_t n_rows, int64_t most)
+{
+    const int64_t n_steps = (n_rows + most - 1) / most, step = (n_rows + n_steps - 1) / n_steps;
+    return (step + 47) / 48 * 48;
+}
+
+/* Groups g .. g + n - 1 of matrix i: for each run of columns the weights as the unit wants them,
+ * then all rows, or as many as the unit takes at once. */
+static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int n)
+{
+    const struct matmul_job *j = d->j;
+    const struct matmul_unit *u = d->u;
+    const int64_t n_rows = matmul_n_rows(j, i), n0 = g * IMAGE_ROWS;
     const bool direct = drive_direct(j, u, n_rows), as_image = u->product && u->acts;
     const bool one_tile = n_rows <= u->tile_rows, many = drive_many(j, u, i);
     const int64_t step = many ? u->many_k : direct && one_tile ? j->k : u->chunk_k;
-    const size_t whole = j->packed ? image_group_bytes(type, j->k, d->mlx_group) : 0;
-    const char *image =
-        j->packed ? (const char *)j->w->data + (size_t)(i * n_groups + g) * whole : NULL;
-    for (int64_t k0 = 0; k0 < j->k; k0 += step) {
-        const int64_t k = j->k - k0 < step ? j->k - k0 : step;
-        struct matmul_tile t = {
-            .n_groups = n, .k = k, .mlx_blocks = d->mlx_group / 32, .begin = k0 == 0};
-        t.n = j->n - g * IMAGE_ROWS < n * IMAGE_ROWS ? j->n - g * IMAGE_ROWS : n * IMAGE_ROWS;
-        if (direct) {
-            t.cold = true;
-            t.w = image + image_group_bytes(type, k0, d->mlx_group);
-            t.group_bytes = whole;
-        } else {
-            t.w = d->own;
-            t.group_bytes = as_image ? image_group_bytes(type, k, d->mlx_group)
-                                     : (size_t)k * IMAGE_ROWS * sizeof(float);
-            if (!j->packed)
-                drive_write(d, i, g, n, k0, k, t.group_bytes, !as_image);
+    const int64_t row_step = many ? drive_row_step(n_rows, u->many_step) : n_rows;
+    for (int64_t r = 0; r < n_rows; r += row_step)
+        for (int64_t k0 = 0; k0 < j->k; k0 += step) {
+            struct matmul_tile t = {
+                .n_groups = n,
+                .n = j->n - n0 < n * IMAGE_ROWS ? j->n - n0 : n * IMAGE_ROWS,
+                .k = j->k - k0 < step ? j->k - k0 : step,
+                .mlx_blocks = d->mlx_group / 32,
+                .begin = k0 == 0,
+            };
+            drive_weights(d, i, g, k0, direct, &t);
+            if (many)
+                u->many(d, i, g, r, n_rows - r < row_step ? n_rows - r : row_step, k0, &t,
+                        d->own + drive_lane_bytes(j, u));
             else
-                for (int c = 0; c < n; c++)
-                    u->unpack(image + (size_t)c * whole + image_group_bytes(type, k0, d->mlx_group),
-                              k, d->mlx_group / 32,
-                              (float *)(void *)(d->own + (size_t)c * t.group_bytes));
+                drive_rows(d, i, g, k0, direct || as_image ? u->product : u->product_f32, &t);
         }
-        if (many)
-            u->many(d, i, g, k0, &t, d->own + drive_lane_bytes(j, u));
-        else
-            drive_rows(d, i, g, k0, direct || as_image ? u->product : u->product_f32, &t);
-    }
 }
 
 static inline void drive_zero(const struct matmul_job *j, int64_t i, int64_t n0, int64_t n1)

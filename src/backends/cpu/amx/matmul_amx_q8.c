@@ -5,7 +5,7 @@
 #include "backends/cpu/amx/tiles.h"
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 
-enum { PANEL_ROWS = 16, N_PANELS = 2 };
+enum { PANEL_ROWS = 16, N_PANELS = 2, PANEL_GROUPS = 32 };
 
 #include "backends/cpu/matmul_panels_avx512.h"
 
@@ -33,59 +33,86 @@ INLINE void add_sums(const struct matmul_form f, __m512 acc[PANEL_ROWS], const i
 }
 
 /* Tiles 0 .. 3: sums of four blocks in turn; 4, 5: rows; 6, 7: weights. */
-#define MULTIPLY(sum, rows, weights)            \
-    do {                                        \
-        _tile_loadd(rows, x->q[at], 32);        \
-        _tile_loadd(weights, w->codes[at], 64); \
-        _tile_zero(sum);                        \
-        if (is_unsigned(f))                     \
-            _tile_dpbsud(sum, rows, weights);   \
-        else                                    \
-            _tile_dpbssd(sum, rows, weights);   \
+#define MULTIPLY(b, sum, rows, weights)        \
+    do {                                       \
+        _tile_loadd(rows, x->q[b], 32);        \
+        _tile_loadd(weights, w->codes[b], 64); \
+        _tile_zero(sum);                       \
+        if (is_unsigned(f))                    \
+            _tile_dpbsud(sum, rows, weights);  \
+        else                                   \
+            _tile_dpbssd(sum, rows, weights);  \
     } while (0)
 
-/* A block is multiplied, stored one step later and added two steps after that: a vector that loads
- * what a tile has just stored would wait until it has left for the cache. */
-#define STEP(i, sum, last, rows, weights)                                                      \
-    do {                                                                                       \
-        const int64_t at = b + (i);                                                            \
-        if (at < n_blocks) MULTIPLY(sum, rows, weights);                                       \
-        if (at >= 1 && at - 1 < n_blocks) _tile_stored(last, sums[((i) + 3) % 4], 64);         \
-        if (at >= 3 && at - 3 < n_blocks) add_sums(f, acc, sums[((i) + 1) % 4], w, x, at - 3); \
+/* Block b is multiplied, the one before it stored, the one three before it added: a vector that
+ * loads what a tile has just stored would wait until it has left for the cache. */
+#define STEP(b, sum, last, rows, weights)                     \
+    do {                                                      \
+        MULTIPLY(b, sum, rows, weights);                      \
+        _tile_stored(last, sums[last], 64);                   \
+        add_sums(f, acc, sums[((sum) + 1) % 4], w, x, (b)-3); \
     } while (0)
+
+/* Four blocks or a multiple of it. */
+INLINE void add_fours(const struct matmul_form f, __m512 acc[PANEL_ROWS],
+                      const struct weight_panel *w, const struct row_panel *x, int64_t n_blocks)
+{
+    _Alignas(64) int32_t sums[4][PANEL_ROWS * IMAGE_ROWS];
+    int64_t b = 3;
+    MULTIPLY(0, 0, 4, 6);
+    MULTIPLY(1, 1, 5, 7);
+    _tile_stored(0, sums[0], 64);
+    MULTIPLY(2, 2, 4, 6);
+    _tile_stored(1, sums[1], 64);
+    for (; b + 4 < n_blocks; b += 4) {
+        STEP(b, 3, 2, 5, 7);
+        STEP(b + 1, 0, 3, 4, 6);
+        STEP(b + 2, 1, 0, 5, 7);
+        STEP(b + 3, 2, 1, 4, 6);
+    }
+    STEP(b, 3, 2, 5, 7);
+    _tile_stored(3, sums[3], 64);
+    for (int i = 1; i < 4; i++) add_sums(f, acc, sums[i], w, x, b - 3 + i);
+}
+
+INLINE void add_one(const struct matmul_form f, __m512 acc[PANEL_ROWS],
+                    const struct weight_panel *w, const struct row_panel *x, int64_t b)
+{
+    _Alignas(64) int32_t sums[PANEL_ROWS * IMAGE_ROWS];
+    MULTIPLY(b, 0, 4, 6);
+    _tile_stored(0, sums, 64);
+    add_sums(f, acc, sums, w, x, b);
+}
 
 /* 16 rows against a group. */
 INLINE void product_tile(const struct matmul_form f, const struct weight_panel *w,
-                         const struct row_panel *x, int64_t n_blocks, int64_t first, __mmask16 mask,
-                         bool begin)
+                         const struct row_panel *x, int64_t n_blocks, panel_sums *total, bool begin)
 {
-    _Alignas(64) int32_t sums[4][PANEL_ROWS * IMAGE_ROWS];
+    const int64_t fours = n_blocks / 4 * 4;
     __m512 acc[PANEL_ROWS];
     for (int r = 0; r < PANEL_ROWS; r++)
-        acc[r] = begin ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, x->out[r] + first);
+        acc[r] = begin ? _mm512_setzero_ps() : _mm512_load_ps((*total)[r]);
     __asm__ volatile("" ::: "memory"); /* to gcc loads of tiles are no reads of what was written */
-    for (int64_t b = 0; b < n_blocks + 3; b += 4) {
-        STEP(0, 0, 3, 4, 6);
-        STEP(1, 1, 0, 5, 7);
-        STEP(2, 2, 1, 4, 6);
-        STEP(3, 3, 2, 5, 7);
-    }
-    for (int r = 0; r < PANEL_ROWS; r++) _mm512_mask_storeu_ps(x->out[r] + first, mask, acc[r]);
+    if (fours) add_fours(f, acc, w, x, fours);
+    for (int64_t b = fours; b < n_blocks; b++) add_one(f, acc, w, x, b);
+    for (int r = 0; r < PANEL_ROWS; r++) _mm512_store_ps((*total)[r], acc[r]);
 }
 
 /* Types whose halves have scales would want two integer products for each 32 k. */
-#define X(NAME, bits, blocks, head, sub, offset, levels)                                 \
-    static void many_##NAME(const struct drive *d, int64_t i, int64_t g, int64_t k0,     \
-                            const struct matmul_tile *t, char *own)                      \
-    {                                                                                    \
-        const struct matmul_form f = {bits, blocks, head, sub, offset, levels};          \
-        if (!has_halves(f)) panel_walk(f, 0, offset, product_tile, d, i, g, k0, t, own); \
+#define X(NAME, bits, blocks, head, sub, offset, levels)                                        \
+    static void many_##NAME(const struct drive *d, int64_t i, int64_t g, int64_t r,             \
+                            int64_t n_rows, int64_t k0, const struct matmul_tile *t, char *own) \
+    {                                                                                           \
+        const struct matmul_form f = {bits, blocks, head, sub, offset, levels};                 \
+        if (has_halves(f)) return;                                                              \
+        panel_walk(f, 0, offset, product_tile, d, i, g, r, n_rows, k0, t, own);                 \
     }
 MATMUL_FORMS(X)
 #undef X
 
 static void (*const manys[QRN_DTYPE_COUNT])(const struct drive *, int64_t, int64_t, int64_t,
-                                            const struct matmul_tile *, char *) = {
+                                            int64_t, int64_t, const struct matmul_tile *,
+                                            char *) = {
 #define X(NAME, bits, blocks, head, sub, offset, levels) [QRN_##NAME] = many_##NAME,
     MATMUL_FORMS(X)
 #undef X
@@ -113,6 +140,7 @@ static struct matmul_unit unit(const struct matmul_job *j)
     u.many = manys[j->w->dtype];
     u.many_rows = MANY_ROWS;
     u.many_groups = PANEL_GROUPS;
+    u.many_step = MOST_ROWS;
     u.many_k = PANEL_K;
     u.many_bytes = sizeof(struct panels);
     u.enter = enter;

@@ -7,7 +7,7 @@
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 #include "backends/cpu/unroll.h"
 
-enum { PANEL_ROWS = 24, N_PANELS = 1 };
+enum { PANEL_ROWS = 24, N_PANELS = 1, PANEL_GROUPS = 16 };
 
 #include "backends/cpu/matmul_panels_avx512.h"
 
@@ -138,10 +138,12 @@ INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
 }
 
 /* n_rows rows from r0 on of a panel: sums of each half, if halves have scales, or block. */
-INLINE void panel_sums(const struct weight_panel *w, const struct row_panel *x, int64_t b, int r0,
-                       const int n_rows, int h, const int from, const int to, __m512i *sums)
+INLINE void panel_dots(const struct weight_panel *w, const struct row_panel *x, int64_t b, int r0,
+                       const int n_rows, int bias, int h, const int from, const int to,
+                       __m512i *sums)
 {
-    for (int r = 0; r < n_rows; r++) sums[r] = _mm512_set1_epi32(x->of_bias[b][h][r0 + r]);
+    for (int r = 0; r < n_rows; r++)
+        sums[r] = bias ? _mm512_set1_epi32(x->of_bias[b][h][r0 + r]) : _mm512_setzero_si512();
     UNROLL
     for (int q = from; q < to; q++) {
         const __m512i v = _mm512_load_si512(w->codes[b][q]);
@@ -154,22 +156,23 @@ INLINE void panel_sums(const struct weight_panel *w, const struct row_panel *x, 
 }
 
 INLINE void panel_tile(const struct matmul_form f, const struct weight_panel *w,
-                       const struct row_panel *x, int64_t n_blocks, int64_t first, __mmask16 mask,
-                       bool begin, int r0, const int n_rows)
+                       const struct row_panel *x, int64_t n_blocks, panel_sums *total, bool begin,
+                       int r0, const int n_rows)
 {
+    const int bias = bias_of(f);
     __m512 acc[MOST_TILE_ROWS];
     for (int r = 0; r < n_rows; r++)
-        acc[r] = begin ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, x->out[r0 + r] + first);
+        acc[r] = begin ? _mm512_setzero_ps() : _mm512_load_ps((*total)[r0 + r]);
     for (int64_t b = 0; b < n_blocks; b++) {
         __m512i sums[MOST_TILE_ROWS];
         const __m512 d = _mm512_load_ps(w->d[b][0]);
-        panel_sums(w, x, b, r0, n_rows, 0, 0, has_halves(f) ? 4 : 8, sums);
+        panel_dots(w, x, b, r0, n_rows, bias, 0, 0, has_halves(f) ? 4 : 8, sums);
         if (has_halves(f)) {
             __m512 part[MOST_TILE_ROWS];
             const __m512 d1 = _mm512_load_ps(w->d[b][1]);
             for (int r = 0; r < n_rows; r++)
                 part[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[r]), d);
-            panel_sums(w, x, b, r0, n_rows, 1, 4, 8, sums);
+            panel_dots(w, x, b, r0, n_rows, bias, 1, 4, 8, sums);
             for (int r = 0; r < n_rows; r++) {
                 const __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]), d1, part[r]);
                 acc[r] = _mm512_fmadd_ps(sum, _mm512_set1_ps(x->d[b][r0 + r]), acc[r]);
@@ -186,17 +189,15 @@ INLINE void panel_tile(const struct matmul_form f, const struct weight_panel *w,
                 acc[r] = _mm512_fmadd_ps(_mm512_set1_ps(x->d_sum[b][h][r0 + r]), m, acc[r]);
         }
     }
-    for (int r = 0; r < n_rows; r++) _mm512_mask_storeu_ps(x->out[r0 + r] + first, mask, acc[r]);
+    for (int r = 0; r < n_rows; r++) _mm512_store_ps((*total)[r0 + r], acc[r]);
 }
 
 /* Sums, accumulators and, for halves, what the first gave: as many rows as registers hold. */
 INLINE void panel_tiles(const struct matmul_form f, const struct weight_panel *w,
-                        const struct row_panel *x, int64_t n_blocks, int64_t first, __mmask16 mask,
-                        bool begin)
+                        const struct row_panel *x, int64_t n_blocks, panel_sums *total, bool begin)
 {
     const int most = has_halves(f) ? 8 : MOST_TILE_ROWS;
-    for (int r = 0; r < x->n_rows; r += most)
-        panel_tile(f, w, x, n_blocks, first, mask, begin, r, most);
+    for (int r = 0; r < PANEL_ROWS; r += most) panel_tile(f, w, x, n_blocks, total, begin, r, most);
 }
 
 #define X(NAME, bits, blocks, head, sub, offset, levels)                           \
@@ -207,18 +208,19 @@ INLINE void panel_tiles(const struct matmul_form f, const struct weight_panel *w
 MATMUL_FORMS(X)
 #undef X
 
-#define X(NAME, bits, blocks, head, sub, offset, levels)                             \
-    static void many_##NAME(const struct drive *d, int64_t i, int64_t g, int64_t k0, \
-                            const struct matmul_tile *t, char *own)                  \
-    {                                                                                \
-        const struct matmul_form f = {bits, blocks, head, sub, offset, levels};      \
-        panel_walk(f, bias_of(f), 0, panel_tiles, d, i, g, k0, t, own);              \
+#define X(NAME, bits, blocks, head, sub, offset, levels)                                        \
+    static void many_##NAME(const struct drive *d, int64_t i, int64_t g, int64_t r,             \
+                            int64_t n_rows, int64_t k0, const struct matmul_tile *t, char *own) \
+    {                                                                                           \
+        const struct matmul_form f = {bits, blocks, head, sub, offset, levels};                 \
+        panel_walk(f, bias_of(f), 0, panel_tiles, d, i, g, r, n_rows, k0, t, own);              \
     }
 MATMUL_FORMS(X)
 #undef X
 
 static void (*const manys[QRN_DTYPE_COUNT])(const struct drive *, int64_t, int64_t, int64_t,
-                                            const struct matmul_tile *, char *) = {
+                                            int64_t, int64_t, const struct matmul_tile *,
+                                            char *) = {
 #define X(NAME, bits, blocks, head, sub, offset, levels) [QRN_##NAME] = many_##NAME,
     MATMUL_FORMS(X)
 #undef X
@@ -249,6 +251,7 @@ struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)
         .many = many ? manys[j->w->dtype] : NULL,
         .many_rows = MANY_ROWS,
         .many_groups = many ? PANEL_GROUPS : 0,
+        .many_step = MOST_ROWS,
         .many_k = many ? PANEL_K : 0,
         .many_bytes = many ? sizeof(struct panels) : 0,
     };
