@@ -64,7 +64,7 @@ extern "C" {
     X(MLX_Q5, "mlx_q5", -1, 32, 20)           \
     X(MLX_Q6, "mlx_q6", -1, 32, 24)           \
     X(MLX_Q8, "mlx_q8", -1, 32, 32)           \
-    X(Q8_ACT, "q8_act", -1, 32, 48)
+    X(Q8_ACT, "q8_act", -1, 128, 148)
 
 enum qrn_dtype {
 #define X(name, text, gguf_id, block_elements, block_bytes) QRN_##name,
@@ -73,17 +73,16 @@ enum qrn_dtype {
     QRN_DTYPE_COUNT
 };
 
-/** A block of QRN_Q8_ACT: 32 activations x rounded to 8 bits, and what products want of them.
+/** A block of QRN_Q8_ACT: 128 activations x rounded to 8 bits, and what products want of them.
  *
  *     d = max|x| / 127, or 0 where that is below FLT_MIN; q = x * (1 / d) to the nearest, halves to
  *     even; 0 where d is 0
  *
- * A block that holds a NaN or an infinity has d = d_sum = NaN, q = 0 and sum = 0. */
+ * A block that holds a NaN or an infinity has d = NaN, q = 0 and sum = 0. */
 struct qrn_q8_act {
     float d;        /* x is about d * q */
-    float d_sum;    /* d * (float)(sum[0] + sum[1]), rounded once */
-    int32_t sum[2]; /* of q[0] .. q[15], of q[16] .. q[31] */
-    int8_t q[32];
+    int16_t sum[8]; /* of q[0] .. q[15], of q[16] .. q[31], ... */
+    int8_t q[128];
 };
 
 /** What is known of a type without looking at data. */

@@ -13,7 +13,7 @@ extern "C" {
 /** How activations enter a product. */
 enum qrn_activation_type {
     QRN_ACT_F32, /* as they are */
-    QRN_ACT_Q8,  /* rounded to 8 bits by blocks of 32 along K, as struct qrn_q8_act says */
+    QRN_ACT_Q8,  /* rounded to 8 bits by blocks of 128 along K, as struct qrn_q8_act says */
     QRN_ACT_BF16 /* rounded to bf16, to the nearest, halves to even */
 };
 
@@ -42,12 +42,13 @@ enum qrn_weight_layout {
  * Every out element is summed over k in one fixed order: its bits depend on its weight row, its x
  * row, the type, activation and the device's bits id; never on M, N, batch, layout or threads.
  *
- * QRN_ACT_Q8 wants K in multiples of 32.  Weight types that have no form as small integers times
+ * QRN_ACT_Q8 wants K in multiples of 32; where it is no multiple of 128 the last block of x is
+ * shorter.  Weight types that have no form as small integers times
  * scales (f32, f16, bf16, f64, f8, Q8_1, Q8_K, Q1_0, Q2_0, IQ1, IQ2, IQ3, NVFP4) are not affected
  * by it: they give what QRN_ACT_F32 gives.  With Q8 a block of x that holds a NaN or an infinity
  * gives NaN.
  *
- * x may be QRN_Q8_ACT: rounded already (by cast, or by an op that writes it), for several products;
+ * x may be QRN_Q8_ACT, where K is a multiple of 128: rounded already (by cast, or by an op that writes it), for several products;
  * the bits are those of the float32 x that it was made from.  activation is then QRN_ACT_Q8, and the
  * weights are of a type that has a form as integers.
  *

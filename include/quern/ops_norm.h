@@ -82,7 +82,7 @@ QRN_OP_FUNCTIONS(sigmoid_mul);
 /**
  * The same values in another type.  To f16 and bf16: round to nearest even, too large becomes
  * infinite, NaN stays NaN.  A float32 denormal that a block or an f64 decodes to may become 0.
- * To Q8_ACT: rounded to 8 bits by blocks of 32 (struct qrn_q8_act), for products with QRN_ACT_Q8.
+ * To Q8_ACT: rounded to 8 bits by blocks of 128 (struct qrn_q8_act), for products with QRN_ACT_Q8.
  */
 struct qrn_cast_args {
     struct qrn_tensor x;   /* [..., d]: f32, f16, bf16, f64, f8 or any GGUF block type */

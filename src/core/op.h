@@ -86,7 +86,7 @@ void qrn_ref_set(const struct qrn_tensor *t, int64_t i0, int64_t i1, int64_t i2,
 /* The element at index i of the shape in row-major order, whatever the strides. */
 double qrn_ref_get_flat(const struct qrn_tensor *t, int64_t i);
 void qrn_ref_set_flat(const struct qrn_tensor *t, int64_t i, double value);
-/* 32 elements of a row from index i on; QRN_Q8_ACT is rounded as cast rounds it. */
+/* A block of QRN_Q8_ACT from index i on, rounded as cast rounds it. */
 void qrn_ref_round_flat(const struct qrn_tensor *t, int64_t i, const double *values);
 
 #endif

@@ -99,11 +99,8 @@ void qrn_ref_set_flat(const struct qrn_tensor *t, int64_t i, double value)
 
 void qrn_ref_round_flat(const struct qrn_tensor *t, int64_t i, const double *values)
 {
-    float x[32];
-    const size_t at = flat_offset(t, i);
-    for (int k = 0; k < 32; k++) x[k] = (float)values[k];
-    if (t->dtype == QRN_Q8_ACT)
-        qrn_q8_act_block(x, (struct qrn_q8_act *)t->data + at / 32);
-    else
-        for (size_t k = 0; k < 32; k++) set(t, at + k, values[k]);
+    float x[QRN_Q8_ACT_BLOCK];
+    for (int k = 0; k < QRN_Q8_ACT_BLOCK; k++) x[k] = (float)values[k];
+    qrn_q8_act_block(x, QRN_Q8_ACT_BLOCK,
+                     (struct qrn_q8_act *)t->data + flat_offset(t, i) / QRN_Q8_ACT_BLOCK);
 }

@@ -71,9 +71,9 @@ void qrn_decode_q8_0(const void *src, float *restrict dst, size_t n)
 void qrn_decode_q8_act(const void *src, float *restrict dst, size_t n)
 {
     struct qrn_q8_act block;
-    for (const char *b = src; n >= 32; n -= 32, b += sizeof block, dst += 32) {
+    for (const char *b = src; n >= 128; n -= 128, b += sizeof block, dst += 128) {
         memcpy(&block, b, sizeof block);
-        for (int j = 0; j < 32; j++) dst[j] = block.d * (float)block.q[j];
+        for (int j = 0; j < 128; j++) dst[j] = block.d * (float)block.q[j];
     }
 }
 

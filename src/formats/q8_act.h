@@ -15,8 +15,10 @@ static inline float qrn_q8_scale(float max)
     return d >= FLT_MIN ? d : 0.0f;
 }
 
-/* Rounds n <= 32 activations to q; returns d (struct qrn_q8_act). */
-static inline float qrn_quantise_q8(const float *x, int n, int8_t *q)
+enum { QRN_Q8_ACT_BLOCK = 128 };
+
+/* One block; activations from n on are zeros. */
+static inline void qrn_q8_act_block(const float *x, int n, struct qrn_q8_act *out)
 {
     float max = 0.0f;
     bool finite = true;
@@ -26,26 +28,11 @@ static inline float qrn_quantise_q8(const float *x, int n, int8_t *q)
         if (a > max) max = a;
     }
     const float d = finite ? qrn_q8_scale(max) : NAN, inverse = d > 0.0f ? 1.0f / d : 0.0f;
-    for (int i = 0; i < n; i++) q[i] = finite ? (int8_t)lrintf(x[i] * inverse) : 0;
-    return d;
-}
-
-/* d and the sums of a block whose q is there. */
-static inline void qrn_q8_act_finish(struct qrn_q8_act *block, float d, int32_t sum0, int32_t sum1)
-{
-    block->d = d;
-    block->d_sum = d * (float)(sum0 + sum1);
-    block->sum[0] = sum0;
-    block->sum[1] = sum1;
-}
-
-/* One block of 32. */
-static inline void qrn_q8_act_block(const float *x, struct qrn_q8_act *out)
-{
-    int32_t sum[2] = {0, 0};
-    const float d = qrn_quantise_q8(x, 32, out->q);
-    for (int i = 0; i < 32; i++) sum[i / 16] += out->q[i];
-    qrn_q8_act_finish(out, d, sum[0], sum[1]);
+    *out = (struct qrn_q8_act){.d = d};
+    for (int i = 0; i < n && finite; i++) {
+        out->q[i] = (int8_t)lrintf(x[i] * inverse);
+        out->sum[i / 16] = (int16_t)(out->sum[i / 16] + out->q[i]);
+    }
 }
 
 #endif

@@ -55,13 +55,20 @@ static struct qrn_tensor take(struct pass *p, int64_t n)
     return t;
 }
 
-/* Another form of n temporaries: what a product with m rounds its x to, if rows of it are whole
- * blocks.  Then x is rounded once, by the op that makes it. */
+/* What a product with m rounds its x to, if rows of n are whole blocks of it, else QRN_F32. */
+static enum qrn_dtype x_type(const struct qrn_matrix *m, int64_t n)
+{
+    const enum qrn_dtype type = qrn_matmul_x_dtype(m->w.dtype, m->activation);
+    return n % qrn_dtype_info(type)->block_elements ? QRN_F32 : type;
+}
+
+/* Another form of n temporaries: what a product with m rounds rows of x to, if it does.  Then x
+ * is rounded once, by the op that makes it. */
 static struct qrn_tensor take_for(struct pass *p, const struct qrn_matrix *m, int64_t n, int64_t row)
 {
     struct qrn_tensor t = {0};
-    const enum qrn_dtype type = qrn_matmul_x_dtype(m->w.dtype, m->activation);
-    if (type == QRN_F32 || row % qrn_dtype_info(type)->block_elements) return t;
+    const enum qrn_dtype type = x_type(m, row);
+    if (type == QRN_F32) return t;
     t = qrn_tensor_2d(type, p->free, p->s.n_tokens, n);
     p->free += ((int64_t)t.n_bytes + 63) / 64 * 16;
     return t;
@@ -75,7 +82,7 @@ struct forms {
 
 static void add_form(struct forms *f, const struct qrn_matrix *m)
 {
-    const enum qrn_dtype type = qrn_matmul_x_dtype(m->w.dtype, m->activation);
+    const enum qrn_dtype type = x_type(m, m->w.shape[m->w.n_dims - 1]);
     if (type != QRN_F32 && f->rounded == QRN_F32) f->rounded = type;
     f->f32 = f->f32 || type != f->rounded || type == QRN_F32;
 }

@@ -35,10 +35,11 @@ static void cast_reference(const void *args)
     const struct qrn_cast_args *a = args;
     const int64_t n = qrn_tensor_n_elements(&a->x);
     if (a->out.dtype == QRN_Q8_ACT)
-        for (int64_t i = 0; i < n; i += 32) {
-            float values[32];
-            for (int j = 0; j < 32; j++) values[j] = (float)qrn_ref_get_flat(&a->x, i + j);
-            qrn_q8_act_block(values, block_at(&a->out, i));
+        for (int64_t i = 0; i < n; i += QRN_Q8_ACT_BLOCK) {
+            float values[QRN_Q8_ACT_BLOCK];
+            for (int j = 0; j < QRN_Q8_ACT_BLOCK; j++)
+                values[j] = (float)qrn_ref_get_flat(&a->x, i + j);
+            qrn_q8_act_block(values, QRN_Q8_ACT_BLOCK, block_at(&a->out, i));
         }
     else
         for (int64_t i = 0; i < n; i++) qrn_ref_set_flat(&a->out, i, qrn_ref_get_flat(&a->x, i));

@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "formats/q8_act.h"
+
 static enum qrn_status check(const char *op, const char *x_name, const struct qrn_tensor *x,
                              const char *y_name, const struct qrn_tensor *y,
                              const struct qrn_tensor *out, struct qrn_error *err)
@@ -20,14 +22,14 @@ static void reference(const struct qrn_tensor *x, const struct qrn_tensor *y,
                       const struct qrn_tensor *out, double (*formula)(double, double))
 {
     const int64_t n = qrn_tensor_n_elements(x);
-    double block[32];
+    double block[QRN_Q8_ACT_BLOCK];
     for (int64_t i = 0; i < n; i++) {
         const double value = formula(qrn_ref_get_flat(x, i), qrn_ref_get_flat(y, i));
-        block[i % 32] = value;
+        block[i % QRN_Q8_ACT_BLOCK] = value;
         if (out->dtype != QRN_Q8_ACT)
             qrn_ref_set_flat(out, i, value);
-        else if (i % 32 == 31)
-            qrn_ref_round_flat(out, i - 31, block);
+        else if ((i + 1) % QRN_Q8_ACT_BLOCK == 0)
+            qrn_ref_round_flat(out, i + 1 - QRN_Q8_ACT_BLOCK, block);
     }
 }
 

@@ -241,7 +241,7 @@ static inline void qrn_weight_decode(const struct qrn_weight_row *row, int64_t k
     }
 }
 
-/* For references: n <= 32 activations at x as the op multiplies them. */
+/* For references: n <= 128 activations at x as the op multiplies them. */
 static inline void qrn_ref_acts(enum qrn_dtype type, const void *x, int64_t n, bool q8, bool bf16,
                                 double *out)
 {
@@ -249,7 +249,7 @@ static inline void qrn_ref_acts(enum qrn_dtype type, const void *x, int64_t n, b
     if (type == QRN_Q8_ACT)
         memcpy(&block, x, sizeof block);
     else if (q8)
-        qrn_q8_act_block(x, &block);
+        qrn_q8_act_block(x, (int)n, &block);
     for (int64_t i = 0; i < n; i++) {
         if (q8)
             out[i] = (double)block.d * block.q[i];
@@ -275,9 +275,9 @@ static inline double qrn_ref_dot(const struct qrn_weight_row *row, const struct 
         float w[256];
         const int64_t n = k - k0 < 256 ? k - k0 : 256;
         qrn_weight_decode(row, k0, n, w);
-        for (int64_t i = 0; i < n; i += 32) {
-            double acts[32];
-            const int64_t end = n - i < 32 ? n - i : 32;
+        for (int64_t i = 0; i < n; i += QRN_Q8_ACT_BLOCK) {
+            double acts[QRN_Q8_ACT_BLOCK];
+            const int64_t end = n - i < QRN_Q8_ACT_BLOCK ? n - i : QRN_Q8_ACT_BLOCK;
             qrn_ref_acts(x->dtype, from + qrn_block_offset(x->dtype, k0 + i), end, q8, bf16, acts);
             for (int64_t j = 0; j < end; j++) sum += (double)w[i + j] * acts[j];
         }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * rms_norm: checks and reference. */
 #include "core/op.h"
+#include "formats/q8_act.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -36,7 +37,7 @@ static void reference(const void *args)
 {
     const struct qrn_rms_norm_args *a = args;
     const int64_t d = a->x.shape[a->x.n_dims - 1], n_rows = qrn_tensor_n_elements(&a->x) / d;
-    double block[32];
+    double block[QRN_Q8_ACT_BLOCK];
     for (int64_t r = 0; r < n_rows; r++) {
         double squares = 0.0;
         for (int64_t i = 0; i < d; i++) {
@@ -56,11 +57,11 @@ static void reference(const void *args)
                 y *= z / (1.0 + exp(-z));
             }
             if (a->out.n_dims) qrn_ref_set_flat(&a->out, r * d + i, y);
-            block[i % 32] = y;
+            block[i % QRN_Q8_ACT_BLOCK] = y;
             if (a->rounded.n_dims && a->rounded.dtype != QRN_Q8_ACT)
                 qrn_ref_set_flat(&a->rounded, r * d + i, y);
-            else if (a->rounded.n_dims && i % 32 == 31)
-                qrn_ref_round_flat(&a->rounded, r * d + i - 31, block);
+            else if (a->rounded.n_dims && (i + 1) % QRN_Q8_ACT_BLOCK == 0)
+                qrn_ref_round_flat(&a->rounded, r * d + i + 1 - QRN_Q8_ACT_BLOCK, block);
         }
     }
 }

@@ -113,7 +113,7 @@ static void test_rounded(void **state)
     static const struct {
         int64_t n, d;
         enum qrn_dtype type;
-    } some[] = {{1, 3584, QRN_Q8_ACT}, {7, 96, QRN_Q8_ACT}, {3, 1111, QRN_BF16}};
+    } some[] = {{1, 3584, QRN_Q8_ACT}, {7, 384, QRN_Q8_ACT}, {3, 1111, QRN_BF16}};
     struct devices d;
     devices_open(&d, 2);
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {

@@ -207,10 +207,12 @@ static void errors_of(const struct qrn_matmul_args *a, double *ours, double *pla
         const double want = qrn_ref_dot(&row, &a->x, r / n * k, k, a->activation);
         const bool q8 = a->activation == QRN_ACT_Q8 && qrn_has_integer_form(a->w.dtype);
         qrn_weight_decode(&row, 0, k, w);
-        for (int64_t i = 0; i < k; i += 32) {
-            int8_t q[32];
-            const float d = qrn_quantise_q8(from + i, 32, q);
-            for (int j = 0; j < 32; j++) x[i + j] = q8 ? d * (float)q[j] : from[i + j];
+        for (int64_t i = 0; i < k; i += QRN_Q8_ACT_BLOCK) {
+            struct qrn_q8_act block;
+            const int left = (int)(k - i < QRN_Q8_ACT_BLOCK ? k - i : QRN_Q8_ACT_BLOCK);
+            qrn_q8_act_block(from + i, left, &block);
+            for (int j = 0; j < left; j++)
+                x[i + j] = q8 ? block.d * (float)block.q[j] : from[i + j];
         }
         float sum = 0.0f;
         for (int64_t i = 0; i < k; i++) sum += w[i] * x[i];
@@ -437,12 +439,12 @@ static void test_errors(void **state)
     a.w.stride[0] = 32;
     op_test_fails(dev, op, &a, QRN_ERR_SHAPE, "matmul: w.stride[0] is 32, wants 64 (packed)");
     a = good;
-    a.x = mem_tensor(&m, QRN_Q8_ACT, 2, (const int64_t[]){3, 64});
+    a.x = mem_tensor(&m, QRN_Q8_ACT, 2, (const int64_t[]){3, 128});
+    a.w = mem_tensor(&m, QRN_Q4_0, 2, (const int64_t[]){5, 128});
     op_test_fails(dev, op, &a, QRN_ERR_ARGUMENT,
                   "matmul: x is q8_act, activation wants to be 1 (Q8)");
     a.activation = QRN_ACT_Q8;
-    a.w = qrn_tensor_2d(QRN_F32, plain.w.data, 2, 64);
-    a.out.shape[1] = 2;
+    a.w = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){5, 128});
     op_test_fails(dev, op, &a, QRN_ERR_DTYPE, "matmul: x is q8_act, wants f32 with f32 weights");
     a = plain;
     a.activation = QRN_ACT_Q8;

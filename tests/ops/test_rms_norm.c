@@ -107,8 +107,8 @@ static void test_rounded(void **state)
         bool all;
     } some[] = {
         {1, 1024, QRN_Q8_ACT, true},
-        {5, 544, QRN_Q8_ACT, true},
-        {3, 32, QRN_Q8_ACT, false},
+        {5, 640, QRN_Q8_ACT, true},
+        {3, 128, QRN_Q8_ACT, false},
         {4, 1111, QRN_BF16, true},
     };
     struct devices d;

@@ -7,10 +7,11 @@
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/rows.h"
 #include "formats/blocks.h"
+#include "formats/q8_act.h"
 
 enum { CAST_PIECE = 1024 }; /* elements; whole blocks of every type */
 
-/* n values to 16 bits, nearest even; n_blocks blocks of 32 to struct qrn_q8_act. */
+/* n values to 16 bits, nearest even; n_blocks blocks of 128 to struct qrn_q8_act. */
 struct cast_steps {
     void (*to_f16)(const float *src, uint16_t *dst, int64_t n);
     void (*to_bf16)(const float *src, uint16_t *dst, int64_t n);
@@ -29,7 +30,7 @@ static inline void cast_piece(const struct qrn_cast_args *a, const char *src, ch
     }
     if (a->out.dtype == QRN_F16) steps.to_f16(from, (uint16_t *)(void *)dst, n);
     if (a->out.dtype == QRN_BF16) steps.to_bf16(from, (uint16_t *)(void *)dst, n);
-    if (a->out.dtype == QRN_Q8_ACT) steps.to_q8(from, (struct qrn_q8_act *)(void *)dst, n / 32);
+    if (a->out.dtype == QRN_Q8_ACT) steps.to_q8(from, (struct qrn_q8_act *)(void *)dst, n / QRN_Q8_ACT_BLOCK);
 }
 
 static inline void cast_walk(const struct qrn_cpu_lane *lane, const struct qrn_cast_args *a,

@@ -10,7 +10,8 @@
 /* n elements, contiguous; out may be x or y. */
 typedef void (*elementwise_row)(const float *x, const float *y, float *out, int64_t n);
 
-/* Lanes share elements, not rows: one row of a decode step is work for all of them. */
+/* Lanes share elements, not rows: one row of a decode step is work for all of them; in whole blocks
+ * of what they may be rounded to. */
 static inline void elementwise_walk(const struct qrn_cpu_lane *lane, const struct qrn_tensor *x,
                                     const struct qrn_tensor *y, const struct qrn_tensor *out,
                                     elementwise_row row, const struct rounding *rounding)
@@ -19,7 +20,7 @@ static inline void elementwise_walk(const struct qrn_cpu_lane *lane, const struc
     const bool rounded = out->dtype != QRN_F32;
     const int64_t d = out->shape[out->n_dims - 1];
     int64_t at, end;
-    qrn_cpu_share(lane, qrn_tensor_n_elements(out), 64, &at, &end);
+    qrn_cpu_share(lane, qrn_tensor_n_elements(out), QRN_Q8_ACT_BLOCK, &at, &end);
     while (at < end) {
         const int64_t r = at / d, i = at % d;
         int64_t n = d - i < end - at ? d - i : end - at;

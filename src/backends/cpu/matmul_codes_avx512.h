@@ -5,6 +5,7 @@
 #define QUERN_BACKENDS_CPU_MATMUL_CODES_AVX512_H
 
 #include <immintrin.h>
+#include <string.h>
 #include "backends/cpu/matmul_image.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -77,22 +78,22 @@ INLINE __m512 load_head_512(const struct matmul_form f, const char *p, int i)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p + 32 * i)));
 }
 
-INLINE __m512 load_bytes_512(const char *p, bool is_signed)
+INLINE __m512i load_bytes_512(const char *p, bool is_signed)
 {
     const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
-    return _mm512_cvtepi32_ps(is_signed ? _mm512_cvtepi8_epi32(b) : _mm512_cvtepu8_epi32(b));
+    return is_signed ? _mm512_cvtepi8_epi32(b) : _mm512_cvtepu8_epi32(b);
 }
 
-/* Scales and minima of one block: s[0] (all), or s[0] and s[1] of its halves, which d multiplies;
- * the same for t. */
-struct scales_512 {
-    __m512 s[2], t[2];
+/* Small integers of one block: s[0] (all), or s[0] and s[1] of its halves, which multiply d; the same
+ * for t and m. */
+struct subs_512 {
+    __m512i s[2], t[2];
 };
 
-INLINE struct scales_512 load_scales_512(const struct matmul_form f, const char *p)
+INLINE struct subs_512 load_subs_512(const struct matmul_form f, const char *p)
 {
-    struct scales_512 r = {{_mm512_setzero_ps(), _mm512_setzero_ps()},
-                           {_mm512_setzero_ps(), _mm512_setzero_ps()}};
+    const __m512i zero = _mm512_setzero_si512();
+    struct subs_512 r = {{zero, zero}, {zero, zero}};
     if (f.sub == SUB_SCALE || f.sub == SUB_HALVES) r.s[0] = load_bytes_512(p, true);
     if (f.sub == SUB_HALVES) r.s[1] = load_bytes_512(p + 16, true);
     if (f.sub == SUB_SCALE_MIN) {
@@ -101,12 +102,56 @@ INLINE struct scales_512 load_scales_512(const struct matmul_form f, const char 
     }
     if (f.sub == SUB_HALVES_MIN)
         for (int h = 0; h < 2; h++) {
-            const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * h));
-            const __m512i wide = _mm512_cvtepu8_epi32(b);
-            r.s[h] = _mm512_cvtepi32_ps(_mm512_and_si512(wide, _mm512_set1_epi32(15)));
-            r.t[h] = _mm512_cvtepi32_ps(_mm512_srli_epi32(wide, 4));
+            const __m512i wide = load_bytes_512(p + 16 * h, false);
+            r.s[h] = _mm512_and_si512(wide, _mm512_set1_epi32(15));
+            r.t[h] = _mm512_srli_epi32(wide, 4);
         }
     return r;
+}
+
+/* The same as floats. */
+struct scales_512 {
+    __m512 s[2], t[2];
+};
+
+INLINE struct scales_512 load_scales_512(const struct matmul_form f, const char *p)
+{
+    const struct subs_512 i = load_subs_512(f, p);
+    struct scales_512 r;
+    for (int h = 0; h < 2; h++) {
+        r.s[h] = _mm512_cvtepi32_ps(i.s[h]);
+        r.t[h] = _mm512_cvtepi32_ps(i.t[h]);
+    }
+    return r;
+}
+
+INLINE bool has_halves(const struct matmul_form f)
+{
+    return f.sub == SUB_HALVES || f.sub == SUB_HALVES_MIN;
+}
+
+/* What m is multiplied by with the two sums of a block of x, as pairs of 16 bits: t, or 1. */
+INLINE __m512i min_pairs_512(const struct matmul_form f, const struct subs_512 *w)
+{
+    if (f.sub == SUB_NONE) return _mm512_set1_epi32(0x10001);
+    return _mm512_or_si512(w->t[0], _mm512_slli_epi32(w->t[has_halves(f)], 16));
+}
+
+INLINE __m512i broadcast_512(const void *four_bytes)
+{
+    int32_t four;
+    memcpy(&four, four_bytes, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+/* A run's sums to p. */
+INLINE __m512 finish_run(const struct matmul_form f, __m512 p, __m512 isum, __m512i tsum, __m512 d,
+                         __m512 m)
+{
+    p = _mm512_fmadd_ps(isum, d, p);
+    if (!matmul_has_min(&f)) return p;
+    return f.sub == SUB_NONE ? _mm512_fmadd_ps(_mm512_cvtepi32_ps(tsum), m, p)
+                             : _mm512_fnmadd_ps(_mm512_cvtepi32_ps(tsum), m, p);
 }
 
 #endif

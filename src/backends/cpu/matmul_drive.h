@@ -6,16 +6,19 @@
  * A unit is what an instruction set gives: how x is rounded, and the product of some groups with a
  * few rows.  Any walk gives the same bits.
  *
- * Products of rounded activations, by whatever unit: for blocks of 32, ascending, isum is the exact
- * integer sum of q * level; d and m are the head's, times those of the block, as float32; then
- *     one scale:    acc = fma(isum, d * d_x, acc)
- *     halves:       acc = fma(fma(isum1, d1, isum0 * d0), d_x, acc)
- *     then, for m:  acc = fma(d_sum_x, +-m, acc), or with halves both, d_sum as d_x * sum[h] */
+ * Products of rounded activations, by whatever unit: for blocks of 128 k of x, ascending (the last
+ * may be shorter), with p from 0, and for each run of k in it that has one head, ascending,
+ *     isum = the exact integer sum of s * level * q       (s, t: see matmul_forms.h; 1 if there is none)
+ *     p = fma(isum, d, p)
+ *     then, for m: tsum = the exact integer sum of t * q, p = fma(tsum, m, p), or -m where t is
+ * and then acc = fma(p, d_x, acc). */
 #ifndef QUERN_BACKENDS_CPU_MATMUL_DRIVE_H
 #define QUERN_BACKENDS_CPU_MATMUL_DRIVE_H
 
+#include <string.h>
 #include "backends/cpu/matmul_image.h"
 #include "backends/cpu/matmul_job.h"
+#include "formats/q8_act.h"
 
 enum { MAX_TILE_ROWS = 8 };
 
@@ -52,7 +55,7 @@ struct matmul_unit {
     int chunk_groups; /* groups that share the walk over rows */
     int64_t chunk_k;  /* columns, in multiples of 256, when several tiles of rows do */
     bool acts;        /* x as struct qrn_q8_act */
-    void (*round)(const float *x, int64_t n_blocks, struct qrn_q8_act *out);
+    void (*round)(const float *x, struct qrn_q8_act *out); /* a whole block */
     /* The product from an image of the weights' type, or NULL: it goes by floats. */
     void (*product)(const struct matmul_tile *t);
     void (*product_f32)(const struct matmul_tile *t); /* from floats */
@@ -82,7 +85,7 @@ static inline size_t round_64(size_t n)
 static inline size_t drive_acts_bytes(const struct matmul_job *j, const struct matmul_unit *u)
 {
     if (!u->acts || j->acts) return 0;
-    return round_64((size_t)(j->n_x * (j->k / 32)) * sizeof(struct qrn_q8_act));
+    return round_64((size_t)(j->n_x * matmul_act_blocks(j)) * sizeof(struct qrn_q8_act));
 }
 
 /* Whether n_rows rows meet packed weights as they lie. */
@@ -162,7 +165,8 @@ static inline void drive_write(const struct drive *d, int64_t i, int64_t g, int 
 /* A row of x from column k0 on. */
 static inline const void *drive_x(const struct drive *d, const struct matmul_row *row, int64_t k0)
 {
-    return d->acts ? (const char *)(d->acts + row->i_x * (d->j->k / 32) + k0 / 32)
+    return d->acts ? (const char *)(d->acts + row->i_x * matmul_act_blocks(d->j) +
+                                    k0 / QRN_Q8_ACT_BLOCK)
                    : (const char *)row->x + qrn_block_offset(d->j->x->dtype, k0);
 }
 
@@ -293,14 +297,16 @@ static inline void drive_products(const struct qrn_cpu_lane *lane, const struct 
 static inline void drive_round(const struct qrn_cpu_lane *lane, const struct matmul_job *j,
                                const struct matmul_unit *u, struct qrn_q8_act *acts)
 {
-    const int64_t n_blocks = j->k / 32;
+    const int64_t n_blocks = matmul_act_blocks(j);
     int64_t begin, end;
     qrn_cpu_share(lane, j->n_x * n_blocks, 1, &begin, &end);
-    while (begin < end) {
-        const int64_t r = begin / n_blocks, b = begin % n_blocks;
-        const int64_t n = end - begin < n_blocks - b ? end - begin : n_blocks - b;
-        u->round(qrn_row_f32(j->x, r) + 32 * b, n, acts + begin);
-        begin += n;
+    for (int64_t b = begin; b < end; b++) {
+        const int64_t k0 = b % n_blocks * QRN_Q8_ACT_BLOCK;
+        const float *x = qrn_row_f32(j->x, b / n_blocks) + k0;
+        float padded[QRN_Q8_ACT_BLOCK] = {0.0f};
+        if (j->k - k0 < QRN_Q8_ACT_BLOCK)
+            x = memcpy(padded, x, (size_t)(j->k - k0) * sizeof *x);
+        u->round(x, acts + b);
     }
 }
 

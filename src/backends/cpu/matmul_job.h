@@ -82,6 +82,12 @@ static inline struct matmul_job matmul_id_job(const struct qrn_matmul_id_args *a
     };
 }
 
+/* Blocks of rounded activations in a row of x. */
+static inline int64_t matmul_act_blocks(const struct matmul_job *j)
+{
+    return (j->k + QRN_Q8_ACT_BLOCK - 1) / QRN_Q8_ACT_BLOCK;
+}
+
 /* Memory for first and slots. */
 static inline size_t matmul_slots_bytes(const struct matmul_job *j)
 {

@@ -4,8 +4,8 @@
  * what includes this.  Sums wait in the lane's own memory, tile by tile, until all columns are in
  * them: rows of out lie far apart, and often a power of two apart.  What includes this says
  * beforehand how many rows a panel has, how many panels stay in the first cache, and how many groups
- * in the second, with MOST_ROWS rows of their sums:
- *     enum { PANEL_ROWS = ..., N_PANELS = ..., PANEL_GROUPS = ... }; */
+ * in the second, with MOST_ROWS rows of their sums, and how many planes of codes it wants:
+ *     enum { PANEL_ROWS = ..., N_PANELS = ..., PANEL_GROUPS = ..., N_PLANES = ... }; */
 #ifndef QUERN_MATMUL_PANELS_AVX512_H
 #define QUERN_MATMUL_PANELS_AVX512_H
 
@@ -15,18 +15,21 @@
 
 enum { PANEL_K = 512, PANEL_BLOCKS = PANEL_K / 32, MOST_ROWS = 528 };
 
-/* A group: codes + bias in bytes, as v[q] of matmul_image.h; scales and minima (to be added) of
- * blocks or of their halves. */
+/* A group: codes of 32 k as v[q] of matmul_image.h, as the product wants them; small integers s, if
+ * there are any, of blocks (the first) or their halves; pairs for minima (min_pairs_512); where a head
+ * begins or goes on, every four blocks at least, its d and m. */
 struct weight_panel {
-    uint8_t codes[PANEL_BLOCKS][8][64];
-    float d[PANEL_BLOCKS][2][IMAGE_ROWS], m[PANEL_BLOCKS][2][IMAGE_ROWS];
+    uint8_t codes[N_PLANES][PANEL_BLOCKS][8][64];
+    int32_t s[PANEL_BLOCKS][2][IMAGE_ROWS], t[PANEL_BLOCKS][IMAGE_ROWS];
+    float d[PANEL_BLOCKS][IMAGE_ROWS], m[PANEL_BLOCKS][IMAGE_ROWS];
 };
 
-/* Rows of x, then zeros.  of_bias: -bias * sum; those and d_sum of blocks (the first) or of their
- * halves; where the form does not want them they are not there. */
+/* Rows of x, then zeros: codes of 64 k side by side, d of 128 k, the two sums of 32 k;
+ * -bias times those of the block (the first) or its halves, if there is a bias. */
 struct row_panel {
-    int8_t q[PANEL_BLOCKS][PANEL_ROWS][32];
-    float d[PANEL_BLOCKS][PANEL_ROWS], d_sum[PANEL_BLOCKS][2][PANEL_ROWS];
+    int8_t q[PANEL_BLOCKS / 2][PANEL_ROWS][64];
+    float d[PANEL_BLOCKS / 4][PANEL_ROWS];
+    int16_t sum[PANEL_BLOCKS][PANEL_ROWS][2];
     int32_t of_bias[PANEL_BLOCKS][2][PANEL_ROWS];
 };
 
@@ -39,81 +42,63 @@ struct panels {
     panel_sums sums[MOST_ROWS / PANEL_ROWS][PANEL_GROUPS];
 };
 
-INLINE bool has_halves(const struct matmul_form f)
+/* Codes of block b of a panel's row r. */
+INLINE const int8_t *panel_q(const struct row_panel *x, int64_t b, int r)
 {
-    return f.sub == SUB_HALVES || f.sub == SUB_HALVES_MIN;
+    return x->q[b / 2][r] + b % 2 * 32;
 }
 
-/* A block's codes, plus bias for tables, less `less` for others. */
-INLINE void panel_codes(const struct matmul_form f, const char *image, __m512i table, int less,
-                        uint8_t *out)
-{
-    __m512i v[8];
-    load_codes_512(f, image, v);
-    for (int q = 0; q < 8; q++) {
-        if (f.levels != LEVELS_LINEAR)
-            v[q] = _mm512_shuffle_epi8(table, v[q]);
-        else if (less)
-            v[q] = _mm512_sub_epi8(v[q], _mm512_set1_epi8((char)less));
-        _mm512_store_si512(out + 64 * q, v[q]);
-    }
-}
+/* Puts the codes v of block b, and s if it wants that, where the product wants them. */
+typedef void panel_codes(const struct matmul_form f, const struct subs_512 *subs, __m512i v[8],
+                         struct weight_panel *out, int64_t b);
 
-INLINE void panel_scales(const struct matmul_form f, __m512 head_d, __m512 head_m, const char *sub,
-                         struct weight_panel *out, int64_t b)
+/* One group of an image; k in whole heads, or in whole halves of heads of 8 blocks. */
+INLINE void panel_unpack(const struct matmul_form f, const char *w, int64_t k, const int64_t blocks,
+                         panel_codes codes, struct weight_panel *out)
 {
-    const struct scales_512 s = load_scales_512(f, sub);
-    const __m512 zero = _mm512_setzero_ps();
-    for (int h = 0; h <= has_halves(f); h++) {
-        _mm512_store_ps(out->d[b][h], f.sub == SUB_NONE ? head_d : _mm512_mul_ps(head_d, s.s[h]));
-        if (matmul_has_min(&f))
-            _mm512_store_ps(out->m[b][h], f.sub == SUB_NONE
-                                              ? head_m
-                                              : _mm512_mul_ps(head_m, _mm512_sub_ps(zero, s.t[h])));
-    }
-}
-
-/* One group of an image; k in whole heads. */
-INLINE void panel_unpack(const struct matmul_form f, const char *w, int64_t k, int64_t mlx_blocks,
-                         int bias, int less, struct weight_panel *out)
-{
-    const int64_t blocks = f.blocks ? f.blocks : mlx_blocks;
-    const __m512i table = levels_512(f, bias);
-    for (int64_t b = 0; b < k / 32;) {
-        const __m512 head_d = load_head_512(f, w, 0);
-        const __m512 head_m = matmul_has_min(&f) ? load_head_512(f, w, 1) : head_d;
-        w += image_head_bytes(&f);
-        for (int64_t i = 0; i < blocks; i++, b++, w += image_block_bytes(&f)) {
-            for (size_t at = 0; at < image_block_bytes(&f); at += 64)
-                _mm_prefetch(w + AHEAD_BYTES + at, _MM_HINT_T0);
-            panel_scales(f, head_d, head_m, w, out, b);
-            panel_codes(f, w + image_block_bytes(&f) - 64 * (size_t)f.bits, table, less,
-                        out->codes[b][0]);
+    __m512 d = _mm512_setzero_ps(), m = d;
+    for (int64_t b = 0; b < k / 32; b++, w += image_block_bytes(&f)) {
+        __m512i v[8];
+        if (b % blocks == 0) {
+            d = load_head_512(f, w, 0);
+            m = matmul_has_min(&f) ? load_head_512(f, w, 1) : d;
+            w += image_head_bytes(&f);
         }
+        for (size_t at = 0; at < image_block_bytes(&f); at += 64)
+            _mm_prefetch(w + AHEAD_BYTES + at, _MM_HINT_T0);
+        const struct subs_512 subs = load_subs_512(f, w);
+        load_codes_512(f, w + image_block_bytes(&f) - 64 * (size_t)f.bits, v);
+        codes(f, &subs, v, out, b);
+        _mm512_store_ps(out->d[b], d);
+        if (!matmul_has_min(&f)) continue;
+        _mm512_store_si512(out->t[b], min_pairs_512(f, &subs));
+        _mm512_store_ps(out->m[b], m);
     }
 }
 
-/* A row of x, or zeros for NULL, as row c of a panel. */
-INLINE void panel_row(const struct matmul_form f, const struct qrn_q8_act *x, int64_t n_blocks,
-                      const int bias, struct row_panel *out, int c)
+/* A row of x, n_blocks blocks of 32, or zeros for NULL, as row r of a panel. */
+INLINE void panel_row(const struct matmul_form f, const int bias, const struct qrn_q8_act *x,
+                      int64_t n_blocks, struct row_panel *out, int r)
 {
     static const struct qrn_q8_act none;
-    for (int64_t b = 0; b < n_blocks; b++) {
-        const struct qrn_q8_act *a = x ? x + b : &none;
-        memcpy(out->q[b][c], a->q, 32);
-        out->d[b][c] = a->d;
-        for (int h = 0; h <= has_halves(f); h++) {
-            const int32_t sum = has_halves(f) ? a->sum[h] : a->sum[0] + a->sum[1];
-            if (matmul_has_min(&f))
-                out->d_sum[b][h][c] = has_halves(f) ? a->d * (float)sum : a->d_sum;
-            if (bias) out->of_bias[b][h][c] = -bias * sum;
+    for (int64_t b = 0; b < n_blocks; b += 4) {
+        const struct qrn_q8_act *a = x ? x + b / 4 : &none;
+        memcpy(out->q[b / 2][r], a->q, 64);
+        memcpy(out->q[b / 2 + 1][r], a->q + 64, 64);
+        out->d[b / 4][r] = a->d;
+        for (int i = 0; i < 4; i++) {
+            const int16_t *sum = a->sum + 2 * i;
+            memcpy(out->sum[b + i][r], sum, 4);
+            if (!bias) continue;
+            out->of_bias[b + i][0][r] = -bias * (has_halves(f) ? sum[0] : sum[0] + sum[1]);
+            if (has_halves(f)) out->of_bias[b + i][1][r] = -bias * sum[1];
         }
     }
 }
 
 /* Rows r .. of those that matrix i meets, columns k0 .. k0 + k - 1. */
-INLINE void panel_rows(const struct matmul_form f, const struct drive *d, int64_t i, int64_t r,
-                       int64_t k0, int64_t k, const int bias, struct row_panel *out)
+INLINE void panel_rows(const struct matmul_form f, const int bias, const struct drive *d, int64_t i,
+                       int64_t r, int64_t k0, int64_t k, struct row_panel *out)
 {
     const int64_t n_rows = matmul_n_rows(d->j, i) - r;
     for (int c = 0; c < PANEL_ROWS; c++) {
@@ -122,14 +107,26 @@ INLINE void panel_rows(const struct matmul_form f, const struct drive *d, int64_
             const struct matmul_row row = matmul_row_at(d->j, i, r + c);
             x = drive_x(d, &row, k0);
         }
-        panel_row(f, x, k / 32, bias, out, c);
+        panel_row(f, bias, x, k / 32, out, c);
     }
 }
 
-/* Sums of all rows of a panel with a group, n_blocks blocks; new or continued. */
+/* The sums of minima of a row, blocks b .. b + n - 1. */
+INLINE __m512i panel_minima(const struct weight_panel *w, const struct row_panel *x, int64_t b,
+                            const int n, int r)
+{
+    __m512i sum = _mm512_setzero_si512();
+    for (int i = 0; i < n; i++)
+        sum = _mm512_dpwssd_epi32(sum, _mm512_load_si512(w->t[b + i]),
+                                  broadcast_512(x->sum[b + i][r]));
+    return sum;
+}
+
+/* Sums of all rows of n_panels panels with a group, n_blocks blocks, `run` of them under one head;
+ * new or continued; those of panel n are total[n * PANEL_GROUPS]. */
 typedef void panel_product(const struct matmul_form f, const struct weight_panel *w,
-                           const struct row_panel *x, int64_t n_blocks, panel_sums *sums,
-                           bool begin);
+                           const struct row_panel *x, int n_panels, int64_t n_blocks, const int run,
+                           panel_sums *total, bool begin);
 
 /* Finished sums to the rows they belong to: n_rows rows from r on. */
 INLINE void panel_store(const struct drive *d, int64_t i, int64_t g, int64_t r, int64_t n_rows,
@@ -147,26 +144,41 @@ INLINE void panel_store(const struct drive *d, int64_t i, int64_t g, int64_t r, 
     }
 }
 
-/* matmul_unit's many.  Codes enter as codes - less (or levels + bias), so that they are levels +
- * bias. */
-INLINE void panel_walk(const struct matmul_form f, const int bias, int less, panel_product product,
-                       const struct drive *d, int64_t i, int64_t g, int64_t r, int64_t n_rows,
-                       int64_t k0, const struct matmul_tile *t, char *memory)
+/* A walk with as many blocks under a head. */
+INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, const int bias,
+                          panel_codes codes, panel_product product, const struct drive *d,
+                          int64_t i, int64_t g, int64_t r, int64_t n_rows, int64_t k0,
+                          const struct matmul_tile *t, struct panels *own)
 {
-    struct panels *own = (struct panels *)(void *)memory;
-    for (int c = 0; c < t->n_groups; c++)
-        panel_unpack(f, t->w + (size_t)c * t->group_bytes, t->k, t->mlx_blocks, bias, less,
-                     &own->w[c]);
     const int n_panels = (int)((n_rows + PANEL_ROWS - 1) / PANEL_ROWS);
+    for (int c = 0; c < t->n_groups; c++)
+        panel_unpack(f, t->w + (size_t)c * t->group_bytes, t->k, blocks, codes, &own->w[c]);
     for (int p = 0; p < n_panels; p += N_PANELS) {
         const int n = n_panels - p < N_PANELS ? n_panels - p : N_PANELS;
         for (int s = 0; s < n; s++)
-            panel_rows(f, d, i, r + (p + s) * PANEL_ROWS, k0, t->k, bias, &own->x[s]);
+            panel_rows(f, bias, d, i, r + (p + s) * PANEL_ROWS, k0, t->k, &own->x[s]);
         for (int c = 0; c < t->n_groups; c++)
-            for (int s = 0; s < n; s++)
-                product(f, &own->w[c], &own->x[s], t->k / 32, &own->sums[p + s][c], t->begin);
+            product(f, &own->w[c], own->x, n, t->k / 32, blocks < 4 ? (int)blocks : 4,
+                    &own->sums[p][c], t->begin);
     }
     if (k0 + t->k == d->j->k) panel_store(d, i, g, r, n_rows, t, own);
+}
+
+/* matmul_unit's many; bias: what codes have too much of. */
+INLINE void panel_walk(const struct matmul_form f, const int bias, panel_codes codes,
+                       panel_product product, const struct drive *d, int64_t i, int64_t g,
+                       int64_t r, int64_t n_rows, int64_t k0, const struct matmul_tile *t,
+                       char *memory)
+{
+    struct panels *own = (struct panels *)(void *)memory;
+    if (f.blocks)
+        panel_walk_of(f, f.blocks, bias, codes, product, d, i, g, r, n_rows, k0, t, own);
+    else if (t->mlx_blocks == 1)
+        panel_walk_of(f, 1, bias, codes, product, d, i, g, r, n_rows, k0, t, own);
+    else if (t->mlx_blocks == 2)
+        panel_walk_of(f, 2, bias, codes, product, d, i, g, r, n_rows, k0, t, own);
+    else
+        panel_walk_of(f, 4, bias, codes, product, d, i, g, r, n_rows, k0, t, own);
 }
 
 #endif

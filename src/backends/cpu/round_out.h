@@ -9,7 +9,7 @@
 
 enum { ROUND_PIECE = 512 }; /* elements; whole blocks */
 
-/* n values to bf16, nearest even; n_blocks blocks of 32 to struct qrn_q8_act. */
+/* n values to bf16, nearest even; n_blocks blocks of 128 to struct qrn_q8_act. */
 struct rounding {
     void (*to_bf16)(const float *src, uint16_t *dst, int64_t n);
     void (*to_q8)(const float *src, struct qrn_q8_act *dst, int64_t n_blocks);
@@ -23,7 +23,8 @@ static inline void round_out(const struct rounding *rounding, const float *value
     if (out->dtype == QRN_BF16)
         rounding->to_bf16(values, (uint16_t *)out->data + at, n);
     else
-        rounding->to_q8(values, (struct qrn_q8_act *)out->data + at / 32, n / 32);
+        rounding->to_q8(values, (struct qrn_q8_act *)out->data + at / QRN_Q8_ACT_BLOCK,
+                        n / QRN_Q8_ACT_BLOCK);
 }
 
 #endif

@@ -7,8 +7,10 @@
 
 #if defined(__clang__)
 #define UNROLL
+#define UNROLL_16
 #else
 #define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL_16 _Pragma("GCC unroll 16")
 #endif
 
 #endif

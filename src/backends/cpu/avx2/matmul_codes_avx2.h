@@ -5,6 +5,7 @@
 #define QUERN_MATMUL_CODES_AVX2_H
 
 #include <immintrin.h>
+#include <string.h>
 #include "backends/cpu/matmul_image.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -17,6 +18,14 @@ INLINE __m256i load_256(const void *p)
 INLINE __m128i load_64(const void *p)
 {
     return _mm_loadl_epi64(p);
+}
+
+/* Four bytes, eight times. */
+INLINE __m256i broadcast_256(const void *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return _mm256_set1_epi32(four);
 }
 
 /* (a >> right) & mask, a << -right where right is negative; nothing crosses a byte that mask
@@ -85,22 +94,22 @@ INLINE __m256 load_head_256(const struct matmul_form f, const char *p, int half,
         _mm_loadu_si128((const __m128i *)(const void *)(p + 32 * i + 16 * half)));
 }
 
-INLINE __m256 load_bytes_256(const char *p, bool is_signed)
+INLINE __m256i load_bytes_256(const char *p, bool is_signed)
 {
     const __m128i b = load_64(p);
-    return _mm256_cvtepi32_ps(is_signed ? _mm256_cvtepi8_epi32(b) : _mm256_cvtepu8_epi32(b));
+    return is_signed ? _mm256_cvtepi8_epi32(b) : _mm256_cvtepu8_epi32(b);
 }
 
-/* Scales and minima of one block: s[0] (all), or s[0] and s[1] of its halves, which d multiplies;
- * the same for t. */
-struct scales_256 {
-    __m256 s[2], t[2];
+/* Small integers of one block: s[0] (all), or s[0] and s[1] of its halves, which multiply d; the
+ * same for t and m. */
+struct subs_256 {
+    __m256i s[2], t[2];
 };
 
-INLINE struct scales_256 load_scales_256(const struct matmul_form f, const char *p, int half)
+INLINE struct subs_256 load_subs_256(const struct matmul_form f, const char *p, int half)
 {
-    struct scales_256 r = {{_mm256_setzero_ps(), _mm256_setzero_ps()},
-                           {_mm256_setzero_ps(), _mm256_setzero_ps()}};
+    const __m256i zero = _mm256_setzero_si256();
+    struct subs_256 r = {{zero, zero}, {zero, zero}};
     p += 8 * half;
     if (f.sub == SUB_SCALE || f.sub == SUB_HALVES) r.s[0] = load_bytes_256(p, true);
     if (f.sub == SUB_HALVES) r.s[1] = load_bytes_256(p + 16, true);
@@ -110,11 +119,44 @@ INLINE struct scales_256 load_scales_256(const struct matmul_form f, const char 
     }
     if (f.sub == SUB_HALVES_MIN)
         for (int h = 0; h < 2; h++) {
-            const __m256i wide = _mm256_cvtepu8_epi32(load_64(p + 16 * h));
-            r.s[h] = _mm256_cvtepi32_ps(_mm256_and_si256(wide, _mm256_set1_epi32(15)));
-            r.t[h] = _mm256_cvtepi32_ps(_mm256_srli_epi32(wide, 4));
+            const __m256i wide = load_bytes_256(p + 16 * h, false);
+            r.s[h] = _mm256_and_si256(wide, _mm256_set1_epi32(15));
+            r.t[h] = _mm256_srli_epi32(wide, 4);
         }
     return r;
+}
+
+/* The same as floats. */
+struct scales_256 {
+    __m256 s[2], t[2];
+};
+
+INLINE struct scales_256 load_scales_256(const struct matmul_form f, const char *p, int half)
+{
+    const struct subs_256 i = load_subs_256(f, p, half);
+    struct scales_256 r;
+    for (int h = 0; h < 2; h++) {
+        r.s[h] = _mm256_cvtepi32_ps(i.s[h]);
+        r.t[h] = _mm256_cvtepi32_ps(i.t[h]);
+    }
+    return r;
+}
+
+INLINE bool has_halves(const struct matmul_form f)
+{
+    return f.sub == SUB_HALVES || f.sub == SUB_HALVES_MIN;
+}
+
+/* Integers of 16 bits in pairs. */
+INLINE __m256i pairs_256(__m256i low, __m256i high)
+{
+    return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+}
+
+/* What d (of[0], of[1]: s) or m (t) is multiplied by with the two sums of a block of x. */
+INLINE __m256i sub_pairs_256(const struct matmul_form f, const __m256i of[2])
+{
+    return f.sub == SUB_NONE ? _mm256_set1_epi16(1) : pairs_256(of[0], of[has_halves(f)]);
 }
 
 #endif

@@ -26,8 +26,7 @@ static inline void to_bf16(const float *src, uint16_t *dst, int64_t n)
 
 static inline void to_q8(const float *src, struct qrn_q8_act *dst, int64_t n_blocks)
 {
-    for (int64_t b = 0; b < n_blocks; b++)
-        q8_act_512(_mm512_loadu_ps(src + 32 * b), _mm512_loadu_ps(src + 32 * b + 16), dst + b);
+    for (int64_t b = 0; b < n_blocks; b++) q8_act_512(src + QRN_Q8_ACT_BLOCK * b, dst + b);
 }
 
 static const struct rounding rounding_avx512 = {to_bf16, to_q8};

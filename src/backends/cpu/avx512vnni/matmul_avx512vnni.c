@@ -7,14 +7,12 @@
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 #include "backends/cpu/unroll.h"
 
-enum { PANEL_ROWS = 24, N_PANELS = 1, PANEL_GROUPS = 16 };
+enum { PANEL_ROWS = 12, N_PANELS = 2, PANEL_GROUPS = 16, N_PLANES = 1 };
 
 #include "backends/cpu/matmul_panels_avx512.h"
 
 /* Fewer rows of one matrix are not worth unpacking its weights for. */
 enum { MANY_ROWS = 24 };
-
-enum { MOST_TILE_ROWS = 12 };
 
 /* vpdpbusd wants weights unsigned. */
 INLINE int bias_of(const struct matmul_form f)
@@ -22,61 +20,120 @@ INLINE int bias_of(const struct matmul_form f)
     return f.levels == LEVELS_IQ4 ? 128 : f.levels == LEVELS_FP4 ? 12 : f.offset;
 }
 
-/* d and m of a block, or of its halves. */
-struct block_scales {
-    __m512 d[2], m[2];
-};
-
-/* Sums of half h of a block, or, with all, of all of it, of n_rows rows.  Rows inside, so that no sum
- * waits for the one before it. */
-INLINE void block_sums(const struct matmul_form f, const __m512i v[8],
-                       const struct qrn_q8_act *const *x, const int n_rows, int h, bool all,
-                       __m512i *sums)
+/* What is taken off integer sums of codes for the bias they have, as pairs of 16 bits, from the two
+ * sums of a block of x: of half h, or, with all, of all of it. */
+INLINE __m512i bias_pairs(const struct matmul_form f, int h, bool all)
 {
-    for (int r = 0; r < n_rows; r++) {
-        const int32_t sum = all ? x[r]->sum[0] + x[r]->sum[1] : x[r]->sum[h];
-        sums[r] = _mm512_set1_epi32(-bias_of(f) * sum);
-    }
-    const int n = all ? 8 : 4;
-    UNROLL
-    for (int i = 0; i < n; i++)
-        for (int r = 0; r < n_rows; r++) {
-            int32_t four;
-            memcpy(&four, x[r]->q + 4 * (4 * h + i), sizeof four);
-            sums[r] = _mm512_dpbusd_epi32(sums[r], v[4 * h + i], _mm512_set1_epi32(four));
-        }
+    const uint32_t one = (uint32_t)-bias_of(f) & 0xffff;
+    return _mm512_set1_epi32((int)((all || h == 0 ? one : 0) | (all || h == 1 ? one << 16 : 0)));
 }
 
-/* n_rows rows of x against 16 weight rows, 32 k. */
-INLINE void add_block(const struct matmul_form f, __m512 *acc, const __m512i v[8],
-                      const struct block_scales *w, const struct qrn_q8_act *const *x,
+/* Whether sums of 128 k times small integers are below 2^24: floats hold them exactly, and multiply
+ * and add at once. */
+INLINE bool float_sums(const struct matmul_form f)
+{
+    const int s = f.sub == SUB_SCALE_MIN ? 63 : f.sub == SUB_HALVES_MIN ? 15 : 32;
+    const int level = f.offset ? f.offset : (1 << f.bits) - 1;
+    if (f.sub == SUB_NONE || f.levels != LEVELS_LINEAR || f.bits == 6) return false;
+    return 128 * 127 * level * s < 1 << 24;
+}
+
+INLINE __m512 float_sum(const struct matmul_form f, __m512i sum)
+{
+    return float_sums(f) ? _mm512_castsi512_ps(sum) : _mm512_cvtepi32_ps(sum);
+}
+
+/* Small integers as add_scaled wants them. */
+INLINE __m512i as_factor(const struct matmul_form f, __m512i s)
+{
+    return float_sums(f) ? _mm512_castps_si512(_mm512_cvtepi32_ps(s)) : s;
+}
+
+/* sum + dot * s; sum: integers, or floats where those hold them. */
+INLINE __m512i add_scaled(const struct matmul_form f, __m512i sum, __m512i dot, __m512i s)
+{
+    if (!float_sums(f)) return _mm512_add_epi32(sum, _mm512_mullo_epi32(dot, s));
+    return _mm512_castps_si512(
+        _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_castsi512_ps(s), _mm512_castsi512_ps(sum)));
+}
+
+/* Adds the products of n vectors of codes, from v on, with 4 n codes of x. */
+INLINE __m512i dot_512(__m512i sum, const __m512i *v, const int8_t *q, const int n)
+{
+    UNROLL
+    for (int i = 0; i < n; i++) sum = _mm512_dpbusd_epi32(sum, v[i], broadcast_512(q + 4 * i));
+    return sum;
+}
+
+/* Integer sums of a run of blocks, of n_rows rows. */
+struct run_sums {
+    __m512i isum[MAX_TILE_ROWS], tsum[MAX_TILE_ROWS];
+};
+
+/* Block i of x's blocks, 32 k, against 16 weight rows: codes v, small integers w.  Rows inside, so that
+ * no sum waits for the one before it. */
+INLINE void add_block(const struct matmul_form f, struct run_sums *sums, const __m512i v[8],
+                      const struct subs_512 *w, const struct qrn_q8_act *const *x, int i,
                       const int n_rows)
 {
-    __m512i sums[MAX_TILE_ROWS];
-    block_sums(f, v, x, n_rows, 0, !has_halves(f), sums);
-    if (has_halves(f)) {
-        __m512 part[MAX_TILE_ROWS];
-        for (int r = 0; r < n_rows; r++)
-            part[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[r]), w->d[0]);
-        block_sums(f, v, x, n_rows, 1, false, sums);
+    const bool scaled = f.sub != SUB_NONE;
+    const int n_parts = has_halves(f) ? 2 : 1, n = 8 / n_parts;
+    const __m512i zero = _mm512_setzero_si512();
+    for (int h = 0; h < n_parts; h++) {
+        __m512i dots[MAX_TILE_ROWS];
+        const __m512i bias = bias_pairs(f, h, n_parts == 1), s = as_factor(f, w->s[h]);
         for (int r = 0; r < n_rows; r++) {
-            const __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]), w->d[1], part[r]);
-            acc[r] = _mm512_fmadd_ps(sum, _mm512_set1_ps(x[r]->d), acc[r]);
+            dots[r] = scaled ? zero : sums->isum[r];
+            if (bias_of(f))
+                dots[r] = _mm512_dpwssd_epi32(dots[r], bias, broadcast_512(x[r]->sum + 2 * i));
         }
-    } else {
+        UNROLL
+        for (int q = 0; q < n; q++)
+            for (int r = 0; r < n_rows; r++)
+                dots[r] = dot_512(dots[r], v + n * h + q, x[r]->q + 32 * i + 4 * (n * h + q), 1);
         for (int r = 0; r < n_rows; r++)
-            acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]),
-                                     _mm512_mul_ps(w->d[0], _mm512_set1_ps(x[r]->d)), acc[r]);
+            sums->isum[r] = scaled ? add_scaled(f, sums->isum[r], dots[r], s) : dots[r];
     }
     if (!matmul_has_min(&f)) return;
-    for (int r = 0; r < n_rows; r++) {
-        const __m512 d_sum = _mm512_set1_ps(x[r]->d_sum);
-        if (f.sub == SUB_NONE) acc[r] = _mm512_fmadd_ps(d_sum, w->m[0], acc[r]);
-        if (f.sub == SUB_SCALE_MIN) acc[r] = _mm512_fnmadd_ps(d_sum, w->m[0], acc[r]);
-        for (int h = 0; h < 2 && f.sub == SUB_HALVES_MIN; h++)
-            acc[r] =
-                _mm512_fnmadd_ps(_mm512_set1_ps(x[r]->d * (float)x[r]->sum[h]), w->m[h], acc[r]);
+    const __m512i t = min_pairs_512(f, w);
+    for (int r = 0; r < n_rows; r++)
+        sums->tsum[r] = _mm512_dpwssd_epi32(sums->tsum[r], t, broadcast_512(x[r]->sum + 2 * i));
+}
+
+/* Where a product is in an image, and the head there. */
+struct place {
+    const char *w;
+    __m512 d, m;
+    bool cold;
+};
+
+INLINE void take_head(const struct matmul_form f, struct place *at)
+{
+    at->d = load_head_512(f, at->w, 0);
+    at->m = matmul_has_min(&f) ? load_head_512(f, at->w, 1) : at->d;
+    at->w += image_head_bytes(&f);
+}
+
+/* n blocks under one head, from block i on of x's: added to p. */
+INLINE void add_run(const struct matmul_form f, struct place *at, __m512 *p,
+                    const struct qrn_q8_act *const *x, int i, int n, const int n_rows)
+{
+    const __m512i table = levels_512(f, bias_of(f));
+    struct run_sums sums;
+    for (int r = 0; r < n_rows; r++) sums.isum[r] = sums.tsum[r] = _mm512_setzero_si512();
+    for (int end = i + n; i < end; i++, at->w += image_block_bytes(&f)) {
+        __m512i v[8];
+        if (at->cold)
+            for (size_t byte = 0; byte < image_block_bytes(&f); byte += 64)
+                _mm_prefetch(at->w + AHEAD_BYTES + byte, _MM_HINT_T0);
+        const struct subs_512 subs = load_subs_512(f, at->w);
+        load_codes_512(f, at->w + image_block_bytes(&f) - 64 * (size_t)f.bits, v);
+        for (int q = 0; q < 8 && f.levels != LEVELS_LINEAR; q++)
+            v[q] = _mm512_shuffle_epi8(table, v[q]);
+        add_block(f, &sums, v, &subs, x, i, n_rows);
     }
+    for (int r = 0; r < n_rows; r++)
+        p[r] = finish_run(f, p[r], float_sum(f, sums.isum[r]), sums.tsum[r], at->d, at->m);
 }
 
 /* One group against n_rows rows, r0 and on, of the tile. */
@@ -85,8 +142,8 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
 {
     const int64_t blocks = f.blocks ? f.blocks : t->mlx_blocks, n = t->n - i_group * IMAGE_ROWS;
     const __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u);
-    const __m512i table = levels_512(f, bias_of(f));
-    const bool cold = t->cold && r0 == 0;
+    const int run = blocks < 4 ? (int)blocks : 4;
+    struct place at = {.w = w, .cold = t->cold && r0 == 0};
     const struct qrn_q8_act *x[MAX_TILE_ROWS];
     __m512 acc[MAX_TILE_ROWS];
     for (int r = 0; r < n_rows; r++) {
@@ -94,27 +151,15 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
         acc[r] = t->begin ? _mm512_setzero_ps()
                           : _mm512_maskz_loadu_ps(mask, t->out[r0 + r] + i_group * IMAGE_ROWS);
     }
-    for (int64_t b = 0; b < t->k / 32; b += blocks) {
-        const __m512 head_d = load_head_512(f, w, 0);
-        const __m512 head_m = matmul_has_min(&f) ? load_head_512(f, w, 1) : head_d;
-        w += image_head_bytes(&f);
-        for (int64_t i = 0; i < blocks; i++, w += image_block_bytes(&f)) {
-            __m512i v[8];
-            struct block_scales s = {{head_d, head_d}, {head_m, head_m}};
-            const struct scales_512 sub = load_scales_512(f, w);
-            if (cold)
-                for (size_t at = 0; at < image_block_bytes(&f); at += 64)
-                    _mm_prefetch(w + AHEAD_BYTES + at, _MM_HINT_T0);
-            for (int h = 0; h < 2 && f.sub != SUB_NONE; h++) {
-                s.d[h] = _mm512_mul_ps(s.d[h], sub.s[h]);
-                s.m[h] = _mm512_mul_ps(s.m[h], sub.t[h]);
-            }
-            load_codes_512(f, w + image_block_bytes(&f) - 64 * (size_t)f.bits, v);
-            if (f.levels != LEVELS_LINEAR)
-                for (int q = 0; q < 8; q++) v[q] = _mm512_shuffle_epi8(table, v[q]);
-            add_block(f, acc, v, &s, x, n_rows);
-            for (int r = 0; r < n_rows; r++) x[r]++;
+    for (int64_t b = 0; b < t->k / 32; b += 4) {
+        __m512 p[MAX_TILE_ROWS];
+        for (int r = 0; r < n_rows; r++) p[r] = _mm512_setzero_ps();
+        for (int i = 0; i < 4 && b + i < t->k / 32; i += run) {
+            if ((b + i) % blocks == 0) take_head(f, &at);
+            add_run(f, &at, p, x, i, run, n_rows);
         }
+        for (int r = 0; r < n_rows; r++, x[r - 1]++)
+            acc[r] = _mm512_fmadd_ps(p[r], _mm512_set1_ps(x[r]->d), acc[r]);
     }
     for (int r = 0; r < n_rows; r++)
         _mm512_mask_storeu_ps(t->out[r0 + r] + i_group * IMAGE_ROWS, mask, acc[r]);
@@ -137,67 +182,68 @@ INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
     }
 }
 
-/* n_rows rows from r0 on of a panel: sums of each half, if halves have scales, or block. */
-INLINE void panel_dots(const struct weight_panel *w, const struct row_panel *x, int64_t b, int r0,
-                       const int n_rows, int bias, int h, const int from, const int to,
-                       __m512i *sums)
+/* The rows of a panel, block b: integer sums, new or added to. */
+INLINE void panel_block(const struct matmul_form f, const struct weight_panel *w,
+                        const struct row_panel *x, int64_t b, bool first, __m512i *isum)
 {
-    for (int r = 0; r < n_rows; r++)
-        sums[r] = bias ? _mm512_set1_epi32(x->of_bias[b][h][r0 + r]) : _mm512_setzero_si512();
-    UNROLL
-    for (int q = from; q < to; q++) {
-        const __m512i v = _mm512_load_si512(w->codes[b][q]);
-        for (int r = 0; r < n_rows; r++) {
-            int32_t four;
-            memcpy(&four, x->q[b][r0 + r] + 4 * q, sizeof four);
-            sums[r] = _mm512_dpbusd_epi32(sums[r], v, _mm512_set1_epi32(four));
+    const bool scaled = f.sub != SUB_NONE;
+    const int n_parts = has_halves(f) ? 2 : 1, n = 8 / n_parts;
+    const int8_t *codes = panel_q(x, b, 0); /* rows 64 bytes apart */
+    const __m512i zero = _mm512_setzero_si512();
+    for (int h = 0; h < n_parts; h++) {
+        __m512i dots[PANEL_ROWS];
+        const int32_t *of_bias = x->of_bias[b][h];
+        for (int r = 0; r < PANEL_ROWS; r++) {
+            dots[r] = bias_of(f) ? _mm512_set1_epi32(of_bias[r]) : zero;
+            if (!scaled && !first) dots[r] = _mm512_add_epi32(dots[r], isum[r]);
         }
+        UNROLL
+        for (int q = n * h; q < n * h + n; q++) {
+            const __m512i v = _mm512_load_si512(w->codes[0][b][q]);
+            for (int r = 0; r < PANEL_ROWS; r++)
+                dots[r] = dot_512(dots[r], &v, codes + 64 * r + 4 * q, 1);
+        }
+        const __m512i s = scaled ? _mm512_load_si512(w->s[b][h]) : zero;
+        for (int r = 0; r < PANEL_ROWS; r++)
+            isum[r] =
+                scaled ? add_scaled(f, first && h == 0 ? zero : isum[r], dots[r], s) : dots[r];
     }
 }
 
+/* The rows of a panel against a group.  As many as registers hold: their integer sums twice, or those
+ * and p. */
 INLINE void panel_tile(const struct matmul_form f, const struct weight_panel *w,
-                       const struct row_panel *x, int64_t n_blocks, panel_sums *total, bool begin,
-                       int r0, const int n_rows)
+                       const struct row_panel *x, int64_t n_blocks, const int run,
+                       panel_sums *total, bool begin)
 {
-    const int bias = bias_of(f);
-    __m512 acc[MOST_TILE_ROWS];
-    for (int r = 0; r < n_rows; r++)
-        acc[r] = begin ? _mm512_setzero_ps() : _mm512_load_ps((*total)[r0 + r]);
-    for (int64_t b = 0; b < n_blocks; b++) {
-        __m512i sums[MOST_TILE_ROWS];
-        const __m512 d = _mm512_load_ps(w->d[b][0]);
-        panel_dots(w, x, b, r0, n_rows, bias, 0, 0, has_halves(f) ? 4 : 8, sums);
-        if (has_halves(f)) {
-            __m512 part[MOST_TILE_ROWS];
-            const __m512 d1 = _mm512_load_ps(w->d[b][1]);
-            for (int r = 0; r < n_rows; r++)
-                part[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[r]), d);
-            panel_dots(w, x, b, r0, n_rows, bias, 1, 4, 8, sums);
-            for (int r = 0; r < n_rows; r++) {
-                const __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]), d1, part[r]);
-                acc[r] = _mm512_fmadd_ps(sum, _mm512_set1_ps(x->d[b][r0 + r]), acc[r]);
-            }
-        } else {
-            for (int r = 0; r < n_rows; r++) {
-                const __m512 dx = _mm512_set1_ps(x->d[b][r0 + r]);
-                acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]), _mm512_mul_ps(d, dx), acc[r]);
-            }
+    const __m512 zero = _mm512_setzero_ps();
+    for (int64_t b = 0; b < n_blocks; b += 4) {
+        __m512 p[PANEL_ROWS];
+        for (int r = 0; r < PANEL_ROWS; r++) p[r] = zero;
+        for (int64_t i = b; i < b + 4 && i < n_blocks; i += run) {
+            __m512i isum[PANEL_ROWS];
+            const __m512 d = _mm512_load_ps(w->d[i]), m = _mm512_load_ps(w->m[i]);
+            for (int c = 0; c < run; c++) panel_block(f, w, x, i + c, c == 0, isum);
+            for (int r = 0; r < PANEL_ROWS; r++)
+                p[r] = finish_run(f, p[r], float_sum(f, isum[r]),
+                                  matmul_has_min(&f) ? panel_minima(w, x, i, run, r)
+                                                     : _mm512_setzero_si512(),
+                                  d, m);
         }
-        for (int h = 0; h <= has_halves(f) && matmul_has_min(&f); h++) {
-            const __m512 m = _mm512_load_ps(w->m[b][h]);
-            for (int r = 0; r < n_rows; r++)
-                acc[r] = _mm512_fmadd_ps(_mm512_set1_ps(x->d_sum[b][h][r0 + r]), m, acc[r]);
+        for (int r = 0; r < PANEL_ROWS; r++) {
+            const __m512 acc = begin && b == 0 ? zero : _mm512_load_ps((*total)[r]);
+            const __m512 d = _mm512_set1_ps(x->d[b / 4][r]);
+            _mm512_store_ps((*total)[r], _mm512_fmadd_ps(p[r], d, acc));
         }
     }
-    for (int r = 0; r < n_rows; r++) _mm512_store_ps((*total)[r0 + r], acc[r]);
 }
 
-/* Sums, accumulators and, for halves, what the first gave: as many rows as registers hold. */
 INLINE void panel_tiles(const struct matmul_form f, const struct weight_panel *w,
-                        const struct row_panel *x, int64_t n_blocks, panel_sums *total, bool begin)
+                        const struct row_panel *x, int n_panels, int64_t n_blocks, const int run,
+                        panel_sums *total, bool begin)
 {
-    const int most = has_halves(f) ? 8 : MOST_TILE_ROWS;
-    for (int r = 0; r < PANEL_ROWS; r += most) panel_tile(f, w, x, n_blocks, total, begin, r, most);
+    for (int n = 0; n < n_panels; n++)
+        panel_tile(f, w, &x[n], n_blocks, run, &total[n * PANEL_GROUPS], begin);
 }
 
 #define X(NAME, bits, blocks, head, sub, offset, levels)                           \
@@ -208,12 +254,24 @@ INLINE void panel_tiles(const struct matmul_form f, const struct weight_panel *w
 MATMUL_FORMS(X)
 #undef X
 
+/* The codes and factors of a block as they enter. */
+INLINE void bias_codes(const struct matmul_form f, const struct subs_512 *subs, __m512i v[8],
+                       struct weight_panel *out, int64_t b)
+{
+    for (int h = 0; h <= has_halves(f) && f.sub != SUB_NONE; h++)
+        _mm512_store_si512(out->s[b][h], as_factor(f, subs->s[h]));
+    for (int q = 0; q < 8; q++) {
+        if (f.levels != LEVELS_LINEAR) v[q] = _mm512_shuffle_epi8(levels_512(f, bias_of(f)), v[q]);
+        _mm512_store_si512(out->codes[0][b][q], v[q]);
+    }
+}
+
 #define X(NAME, bits, blocks, head, sub, offset, levels)                                        \
     static void many_##NAME(const struct drive *d, int64_t i, int64_t g, int64_t r,             \
                             int64_t n_rows, int64_t k0, const struct matmul_tile *t, char *own) \
     {                                                                                           \
         const struct matmul_form f = {bits, blocks, head, sub, offset, levels};                 \
-        panel_walk(f, bias_of(f), 0, panel_tiles, d, i, g, r, n_rows, k0, t, own);              \
+        panel_walk(f, bias_of(f), bias_codes, panel_tiles, d, i, g, r, n_rows, k0, t, own);     \
     }
 MATMUL_FORMS(X)
 #undef X
@@ -232,12 +290,6 @@ static void (*const products[QRN_DTYPE_COUNT])(const struct matmul_tile *) = {
 #undef X
 };
 
-static void round_blocks(const float *x, int64_t n_blocks, struct qrn_q8_act *out)
-{
-    for (int64_t b = 0; b < n_blocks; b++, x += 32)
-        q8_act_512(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16), out + b);
-}
-
 struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)
 {
     const bool many = j->most_rows >= MANY_ROWS;
@@ -246,7 +298,7 @@ struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)
         .chunk_groups = 8,
         .chunk_k = 1024,
         .acts = true,
-        .round = round_blocks,
+        .round = q8_act_512,
         .product = products[j->w->dtype],
         .many = many ? manys[j->w->dtype] : NULL,
         .many_rows = MANY_ROWS,

@@ -4,10 +4,10 @@
 #include "backends/cpu/matmul_forms.h"
 #include "backends/cpu/matmul_job.h"
 
-/* 32 weights: acc += d * dx * isum + m * (dx * xsum) */
+/* 32 weights: d * s * level + m * t; s and t of each half. */
 struct weights {
     float d, m;
-    int32_t s[2], t[2];
+    int16_t s[2], t[2];
     int16_t level[32];
 };
 
@@ -20,7 +20,7 @@ static int64_t padded_k(const struct matmul_job *j)
 static size_t acts_bytes(const struct matmul_job *j)
 {
     size_t n = 0;
-    if (j->q8 && !j->acts) n = (size_t)(j->n_x * (j->k / 32)) * sizeof(struct qrn_q8_act);
+    if (j->q8 && !j->acts) n = (size_t)(j->n_x * matmul_act_blocks(j)) * sizeof(struct qrn_q8_act);
     if (j->bf16) n = (size_t)(j->n_x * padded_k(j)) * sizeof(float);
     return (n + 63) / 64 * 64;
 }
@@ -45,31 +45,39 @@ static void take(const struct matmul_form *f, const struct qrn_weight_row *row, 
     out->d = matmul_head_value(f->head, b.d);
     out->m = matmul_has_min(f) ? matmul_head_value(f->head, b.m) : 0.0f;
     out->s[0] = out->s[1] = out->t[0] = out->t[1] = 1;
-    if (f->sub == SUB_SCALE) out->d *= (float)(int8_t)b.s[0];
-    if (f->sub == SUB_SCALE_MIN) {
-        out->d *= (float)b.s[0];
-        out->m *= -(float)b.t[0];
+    const bool halves = f->sub == SUB_HALVES || f->sub == SUB_HALVES_MIN;
+    const bool min = f->sub == SUB_SCALE_MIN || f->sub == SUB_HALVES_MIN;
+    for (int h = 0; h < 2 && f->sub != SUB_NONE; h++) {
+        const uint8_t bits = b.s[halves ? h : 0];
+        out->s[h] = min ? bits : (int8_t)bits;
+        if (min) out->t[h] = b.t[halves ? h : 0];
     }
-    if (f->sub == SUB_HALVES || f->sub == SUB_HALVES_MIN)
-        for (int h = 0; h < 2; h++) out->s[h] = (int8_t)b.s[h];
-    if (f->sub == SUB_HALVES_MIN) {
-        out->m = -out->m;
-        for (int h = 0; h < 2; h++) out->t[h] = b.t[h];
-    }
+    if (min) out->m = -out->m;
     for (int n = 0; n < 32; n++) out->level[n] = (int16_t)matmul_level(f, b.codes[n]);
 }
 
-static float dot_q8(const struct weights *w, const struct qrn_q8_act *x, int64_t n_blocks, bool min)
+/* As matmul_drive.h says, but for a product and a sum in place of each fma; n_head: blocks of 32 that
+ * share d and m, of which x's 128 hold four at most. */
+static float dot_q8(const struct weights *w, const struct qrn_q8_act *x, int64_t n_blocks,
+                    int64_t n_head)
 {
-    float acc = 0.0f;
-    for (int64_t b = 0; b < n_blocks; b++, w++, x++) {
-        int32_t dot[2] = {0, 0};
-        for (int i = 0; i < 16; i++) {
-            dot[0] += w->level[i] * x->q[i];
-            dot[1] += w->level[16 + i] * x->q[16 + i];
+    const int64_t run = n_head < 4 ? n_head : 4;
+    float acc = 0.0f, p = 0.0f;
+    for (int64_t b = 0; b < n_blocks; b += run) {
+        int32_t isum = 0, tsum = 0;
+        for (int64_t i = 2 * b; i < 2 * (b + run); i++) {
+            const struct weights *half = w + i / 2;
+            int32_t dot = 0;
+            for (int n = 0; n < 16; n++) dot += half->level[i % 2 * 16 + n] * x->q[i % 8 * 16 + n];
+            isum += half->s[i % 2] * dot;
+            tsum += half->t[i % 2] * x->sum[i % 8];
         }
-        acc += (float)(w->s[0] * dot[0] + w->s[1] * dot[1]) * (w->d * x->d);
-        if (min) acc += w->m * (x->d * (float)(w->t[0] * x->sum[0] + w->t[1] * x->sum[1]));
+        p += (float)isum * w[b].d;
+        p += (float)tsum * w[b].m;
+        if ((b + run) % 4 && b + run < n_blocks) continue;
+        acc += p * x->d;
+        p = 0.0f;
+        x++;
     }
     return acc;
 }
@@ -110,13 +118,13 @@ static float dot_bf16(const float *w, const float *x, int64_t n_blocks)
 }
 
 /* One weight row, decoded, with one row of x. */
-static float dot(const struct matmul_job *j, const void *w, const void *acts, struct matmul_row row)
+static float dot(const struct matmul_job *j, const void *w, int64_t n_head, const void *acts,
+                 struct matmul_row row)
 {
-    const struct matmul_form *form = qrn_matmul_form(j->w->dtype);
     if (j->q8) {
         const struct qrn_q8_act *x =
-            j->acts ? row.x : (const struct qrn_q8_act *)acts + row.i_x * (j->k / 32);
-        return dot_q8(w, x, j->k / 32, matmul_has_min(form));
+            j->acts ? row.x : (const struct qrn_q8_act *)acts + row.i_x * matmul_act_blocks(j);
+        return dot_q8(w, x, j->k / 32, n_head);
     }
     if (j->bf16) return dot_bf16(w, (const float *)acts + row.i_x * padded_k(j), padded_k(j) / 32);
     return dot_f32(w, row.x, j->k);
@@ -134,10 +142,14 @@ static void run(const struct qrn_cpu_lane *lane, struct matmul_job *j)
     int64_t begin, end;
     if (j->ids && lane->i == 0) matmul_sort_slots(j);
     const bool round_q8 = j->q8 && !j->acts;
-    qrn_cpu_share(lane, j->n_x * n_blocks, 1, &begin, &end);
-    for (int64_t b = begin; b < end && round_q8; b++)
-        qrn_q8_act_block(qrn_row_f32(j->x, b / n_blocks) + b % n_blocks * 32,
+    const int64_t n_acts = matmul_act_blocks(j);
+    qrn_cpu_share(lane, j->n_x * n_acts, 1, &begin, &end);
+    for (int64_t b = begin; b < end && round_q8; b++) {
+        const int64_t k0 = b % n_acts * QRN_Q8_ACT_BLOCK, left = j->k - k0;
+        qrn_q8_act_block(qrn_row_f32(j->x, b / n_acts) + k0,
+                         (int)(left < QRN_Q8_ACT_BLOCK ? left : QRN_Q8_ACT_BLOCK),
                          (struct qrn_q8_act *)acts + b);
+    }
     qrn_cpu_share(lane, j->n_x, 1, &begin, &end);
     for (int64_t r = begin; r < end && j->bf16; r++)
         round_bf16(j, r, (float *)acts + r * padded_k(j));
@@ -147,6 +159,7 @@ static void run(const struct qrn_cpu_lane *lane, struct matmul_job *j)
         const int64_t n_rows = matmul_n_rows(j, i);
         for (int64_t n = begin; n < end && n_rows; n++) {
             const struct qrn_weight_row w = matmul_weight_row(j, i, n);
+            const int64_t n_head = j->q8 && form->blocks ? form->blocks : w.group / 32;
             if (j->q8)
                 for (int64_t b = 0; b < n_blocks; b++)
                     take(form, &w, b, (struct weights *)decoded + b);
@@ -155,7 +168,7 @@ static void run(const struct qrn_cpu_lane *lane, struct matmul_job *j)
             for (int64_t k = j->k; k < padded_k(j) && j->bf16; k++) ((float *)decoded)[k] = 0.0f;
             for (int64_t r = 0; r < n_rows; r++) {
                 const struct matmul_row row = matmul_row_at(j, i, r);
-                row.out[n] = dot(j, decoded, acts, row);
+                row.out[n] = dot(j, decoded, n_head, acts, row);
             }
         }
     }

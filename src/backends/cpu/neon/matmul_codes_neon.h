@@ -95,30 +95,45 @@ INLINE float32x4_t load_head_neon(const struct matmul_form f, const char *p, int
     return load_halves_neon(p + 32 * i + 8 * quarter);
 }
 
-/* Scales and minima of one block: s[0] (all), or s[0] and s[1] of its halves, which d multiplies;
- * the same for t. */
+/* Small integers of one block: s[0] (all), or s[0] and s[1] of its halves, which multiply d; the
+ * same for t and m. */
+struct subs_neon {
+    int32x4_t s[2], t[2];
+};
+
+INLINE struct subs_neon load_subs_neon(const struct matmul_form f, const char *p, int quarter)
+{
+    const int32x4_t zero = vdupq_n_s32(0);
+    struct subs_neon r = {{zero, zero}, {zero, zero}};
+    p += 4 * quarter;
+    if (f.sub == SUB_SCALE || f.sub == SUB_HALVES) r.s[0] = load_signed_bytes_neon(p);
+    if (f.sub == SUB_HALVES) r.s[1] = load_signed_bytes_neon(p + 16);
+    if (f.sub == SUB_SCALE_MIN) {
+        r.s[0] = vreinterpretq_s32_u32(load_bytes_neon(p));
+        r.t[0] = vreinterpretq_s32_u32(load_bytes_neon(p + 16));
+    }
+    if (f.sub == SUB_HALVES_MIN)
+        for (int h = 0; h < 2; h++) {
+            const uint32x4_t both = load_bytes_neon(p + 16 * h);
+            r.s[h] = vreinterpretq_s32_u32(vandq_u32(both, vdupq_n_u32(15)));
+            r.t[h] = vreinterpretq_s32_u32(vshrq_n_u32(both, 4));
+        }
+    return r;
+}
+
+/* The same as floats. */
 struct scales_neon {
     float32x4_t s[2], t[2];
 };
 
 INLINE struct scales_neon load_scales_neon(const struct matmul_form f, const char *p, int quarter)
 {
-    const float32x4_t zero = vdupq_n_f32(0.0f);
-    struct scales_neon r = {{zero, zero}, {zero, zero}};
-    p += 4 * quarter;
-    if (f.sub == SUB_SCALE || f.sub == SUB_HALVES)
-        r.s[0] = vcvtq_f32_s32(load_signed_bytes_neon(p));
-    if (f.sub == SUB_HALVES) r.s[1] = vcvtq_f32_s32(load_signed_bytes_neon(p + 16));
-    if (f.sub == SUB_SCALE_MIN) {
-        r.s[0] = vcvtq_f32_u32(load_bytes_neon(p));
-        r.t[0] = vcvtq_f32_u32(load_bytes_neon(p + 16));
+    const struct subs_neon i = load_subs_neon(f, p, quarter);
+    struct scales_neon r;
+    for (int h = 0; h < 2; h++) {
+        r.s[h] = vcvtq_f32_s32(i.s[h]);
+        r.t[h] = vcvtq_f32_s32(i.t[h]);
     }
-    if (f.sub == SUB_HALVES_MIN)
-        for (int h = 0; h < 2; h++) {
-            const uint32x4_t both = load_bytes_neon(p + 16 * h);
-            r.s[h] = vcvtq_f32_u32(vandq_u32(both, vdupq_n_u32(15)));
-            r.t[h] = vcvtq_f32_u32(vshrq_n_u32(both, 4));
-        }
     return r;
 }
 

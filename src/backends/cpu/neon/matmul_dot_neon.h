@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What products of rounded activations share on Arm: weights as they enter integer sums, scales of a
- * block, and what becomes of the sums. */
+ * What products of rounded activations share on Arm: weights as they enter integer sums, and what
+ * becomes of the sums. */
 #ifndef QUERN_MATMUL_DOT_NEON_H
 #define QUERN_MATMUL_DOT_NEON_H
 
@@ -40,39 +40,32 @@ INLINE void load_weights(const struct matmul_form f, const char *w, int quarter,
     }
 }
 
-/* d and m of a block, or of its halves. */
-struct block_scales {
-    float32x4_t d[2], m[2];
-};
-
-INLINE struct block_scales block_scales(const struct matmul_form f, const char *w, int quarter,
-                                        float32x4_t d, float32x4_t m)
+/* The sum of n blocks of 32, from block i of x's 128 k on. */
+INLINE int32_t run_sum(const struct qrn_q8_act *x, int64_t i, const int64_t n)
 {
-    struct block_scales s = {{d, d}, {m, m}};
-    const struct scales_neon sub = load_scales_neon(f, w, quarter);
-    for (int h = 0; h < 2 && f.sub != SUB_NONE; h++) {
-        s.d[h] = vmulq_f32(d, sub.s[h]);
-        s.m[h] = vmulq_f32(m, sub.t[h]);
-    }
-    return s;
+    int32_t sum = 0;
+    for (int64_t h = 2 * i; h < 2 * (i + n); h++) sum += x->sum[h];
+    return sum;
 }
 
-/* Integer sums of 32 k (lo: all, or those of the first half) to floats. */
-INLINE float32x4_t add_sums(const struct matmul_form f, float32x4_t acc, int32x4_t lo, int32x4_t hi,
-                            const struct block_scales *w, const struct qrn_q8_act *a)
+/* t times the two sums of a block of x. */
+INLINE int32x4_t add_mins(const struct matmul_form f, int32x4_t tsum, const struct subs_neon *w,
+                          const int16_t *x)
 {
-    if (has_halves(f)) {
-        const float32x4_t sum =
-            vfmaq_f32(vmulq_f32(vcvtq_f32_s32(lo), w->d[0]), vcvtq_f32_s32(hi), w->d[1]);
-        acc = vfmaq_n_f32(acc, sum, a->d);
-    } else {
-        acc = vfmaq_f32(acc, vcvtq_f32_s32(lo), vmulq_n_f32(w->d[0], a->d));
-    }
-    if (!matmul_has_min(&f)) return acc;
-    if (f.sub == SUB_NONE) return vfmaq_n_f32(acc, w->m[0], a->d_sum);
-    if (f.sub == SUB_SCALE_MIN) return vfmsq_n_f32(acc, w->m[0], a->d_sum);
-    for (int h = 0; h < 2; h++) acc = vfmsq_n_f32(acc, w->m[h], a->d * (float)a->sum[h]);
-    return acc;
+    if (f.sub == SUB_SCALE_MIN) return vmlaq_n_s32(tsum, w->t[0], x[0] + x[1]);
+    if (f.sub == SUB_HALVES_MIN)
+        return vmlaq_n_s32(vmlaq_n_s32(tsum, w->t[0], x[0]), w->t[1], x[1]);
+    return tsum;
+}
+
+/* Integer sums of what stands under a head, to floats. */
+INLINE float32x4_t add_sums(const struct matmul_form f, float32x4_t p, int32x4_t isum,
+                            int32x4_t tsum, const char *head, int quarter)
+{
+    p = vfmaq_f32(p, vcvtq_f32_s32(isum), load_head_neon(f, head, quarter, 0));
+    if (!matmul_has_min(&f)) return p;
+    const float32x4_t t = vcvtq_f32_s32(tsum), m = load_head_neon(f, head, quarter, 1);
+    return f.sub == SUB_NONE ? vfmaq_f32(p, t, m) : vfmsq_f32(p, t, m);
 }
 
 INLINE void prefetch_block(const struct matmul_form f, const char *w)

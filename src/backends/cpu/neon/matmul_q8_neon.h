@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * matmul and matmul_id of rounded activations on Arm: 4 rows in lanes, for each 32 k an exact
- * integer sum, then the sums in matmul_drive.h.  An instruction set gives the integer sums before it
+ * matmul and matmul_id of rounded activations on Arm: 4 rows in lanes, exact integer sums, then
+ * the sums in matmul_drive.h.  An instruction set gives the integer sums before it
  * includes this: dot16(form, sum, v, x) adds to sum the products of v[0] .. v[3] with 16 bytes of x.
  *
  * A tile of 1 or 2 rows walks whole groups, so that memory is read once and in order; of more rows
@@ -11,54 +11,92 @@
 #include "backends/cpu/matmul_drive.h"
 #include "backends/cpu/neon/matmul_dot_neon.h"
 
-/* One row of x against 4 weight rows, 32 k; v holds codes, not levels, where by_sum. */
-INLINE float32x4_t add_block(const struct matmul_form f, float32x4_t acc, const int8x16_t v[8],
-                             const struct block_scales *w, const struct qrn_q8_act *a,
-                             const bool by_sum)
+/* One row of x, from block i of its 128 k on, against 4 weight rows, 32 k; v holds codes, not levels,
+ * where by_sum, and whoever calls takes their bias off for SUB_NONE. */
+INLINE int32x4_t add_block(const struct matmul_form f, int32x4_t isum, const int8x16_t v[8],
+                           const struct subs_neon *w, const struct qrn_q8_act *a, int64_t i,
+                           const bool by_sum)
 {
-    const int8x16_t x0 = vld1q_s8(a->q), x1 = vld1q_s8(a->q + 16);
+    const int8x16_t x0 = vld1q_s8(a->q + 32 * i), x1 = vld1q_s8(a->q + 32 * i + 16);
     const int bias = by_sum ? -bias_of(f) : 0;
-    if (has_halves(f))
-        return add_sums(f, acc, dot16(f, vdupq_n_s32(bias * a->sum[0]), v, x0),
-                        dot16(f, vdupq_n_s32(bias * a->sum[1]), v + 4, x1), w, a);
-    const int32x4_t first = vdupq_n_s32(bias * (a->sum[0] + a->sum[1]));
-    const int32x4_t all = dot16(f, dot16(f, first, v, x0), v + 4, x1);
-    return add_sums(f, acc, all, all, w, a);
+    if (f.sub == SUB_NONE) return dot16(f, dot16(f, isum, v, x0), v + 4, x1);
+    if (has_halves(f)) {
+        const int32x4_t lo = dot16(f, vdupq_n_s32(bias * a->sum[2 * i]), v, x0);
+        const int32x4_t hi = dot16(f, vdupq_n_s32(bias * a->sum[2 * i + 1]), v + 4, x1);
+        return vmlaq_s32(vmlaq_s32(isum, lo, w->s[0]), hi, w->s[1]);
+    }
+    const int32x4_t first = vdupq_n_s32(bias * run_sum(a, i, 1));
+    return vmlaq_s32(isum, dot16(f, dot16(f, first, v, x0), v + 4, x1), w->s[0]);
+}
+
+/* n blocks under a head, from block i of x's 128 k on: n_quarters quarters of a group, from first
+ * on, against n_rows rows.  Returns where the weights go on. */
+INLINE const char *add_run(const struct matmul_form f, const char *w, int first,
+                           const int n_quarters, const char *head,
+                           const struct qrn_q8_act *const *x, int64_t i, const int64_t n,
+                           const int n_rows, bool cold, float32x4_t p[][4])
+{
+    const bool by_sum = n_rows <= 2 || !levels_fit(f), none = f.sub == SUB_NONE;
+    int32x4_t isum[MAX_TILE_ROWS][4], tsum[MAX_TILE_ROWS][4];
+    UNROLL for (int r = 0; r < n_rows; r++)
+    {
+        const int32_t sum = none ? run_sum(x[r], i, n) : 0;
+        UNROLL for (int c = 0; c < n_quarters; c++)
+        {
+            isum[r][c] = vdupq_n_s32(by_sum ? -bias_of(f) * sum : 0);
+            tsum[r][c] = vdupq_n_s32(sum);
+        }
+    }
+    for (const int64_t end = i + n; i < end; i++, w += image_block_bytes(&f)) {
+        if (cold) prefetch_block(f, w);
+        UNROLL for (int c = 0; c < n_quarters; c++)
+        {
+            int8x16_t v[8];
+            const struct subs_neon sub = load_subs_neon(f, w, first + c);
+            load_weights(f, w, first + c, by_sum, v);
+            UNROLL for (int r = 0; r < n_rows; r++)
+            {
+                isum[r][c] = add_block(f, isum[r][c], v, &sub, x[r], i, by_sum);
+                tsum[r][c] = add_mins(f, tsum[r][c], &sub, x[r]->sum + 2 * i);
+            }
+        }
+    }
+    UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_quarters; c++) p[r][c] =
+        add_sums(f, p[r][c], isum[r][c], tsum[r][c], head, first + c);
+    return w;
 }
 
 /* n_quarters quarters of a group, from first on, against n_rows rows, r0 and on, of the tile. */
 INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t, const char *w,
                          int64_t i_group, int first, const int n_quarters, int r0, const int n_rows)
 {
-    const int64_t blocks = f.blocks ? f.blocks : t->mlx_blocks;
-    const bool cold = t->cold && r0 == 0 && first == 0, by_sum = n_rows <= 2 || !levels_fit(f);
-    const int64_t at = i_group * IMAGE_ROWS + 4 * first;
+    const int64_t blocks = f.blocks ? f.blocks : t->mlx_blocks, run = blocks < 4 ? blocks : 4;
+    const int64_t at = i_group * IMAGE_ROWS + 4 * first, n_blocks = t->k / 32;
+    const bool cold = t->cold && r0 == 0 && first == 0;
     const struct qrn_q8_act *x[MAX_TILE_ROWS];
-    float32x4_t acc[MAX_TILE_ROWS][4];
+    float32x4_t acc[MAX_TILE_ROWS][4], p[MAX_TILE_ROWS][4];
+    const char *head = w;
     UNROLL for (int r = 0; r < n_rows; r++)
     {
         x[r] = t->x[r0 + r];
         UNROLL for (int c = 0; c < n_quarters; c++) acc[r][c] =
             t->begin ? vdupq_n_f32(0.0f) : load_outputs_neon(t->out[r0 + r], at + 4 * c, t->n);
     }
-    for (int64_t b = 0; b < t->k / 32; b += blocks) {
-        float32x4_t d[4], m[4];
-        UNROLL for (int c = 0; c < n_quarters; c++)
-        {
-            d[c] = load_head_neon(f, w, first + c, 0);
-            m[c] = matmul_has_min(&f) ? load_head_neon(f, w, first + c, 1) : d[c];
-        }
-        w += image_head_bytes(&f);
-        for (int64_t i = 0; i < blocks; i++, w += image_block_bytes(&f)) {
-            if (cold) prefetch_block(f, w);
-            UNROLL for (int c = 0; c < n_quarters; c++)
-            {
-                int8x16_t v[8];
-                const struct block_scales s = block_scales(f, w, first + c, d[c], m[c]);
-                load_weights(f, w, first + c, by_sum, v);
-                UNROLL for (int r = 0; r < n_rows; r++) acc[r][c] =
-                    add_block(f, acc[r][c], v, &s, x[r] + b + i, by_sum);
+    for (int64_t b = 0; b < n_blocks; b += 4) {
+        UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_quarters; c++)
+            p[r][c] = vdupq_n_f32(0.0f);
+        for (int64_t i = 0; i < 4 && b + i < n_blocks; i += run) {
+            if (run == blocks || b % blocks == 0) {
+                head = w;
+                w += image_head_bytes(&f);
             }
+            w = add_run(f, w, first, n_quarters, head, x, i, run, n_rows, cold, p);
+        }
+        UNROLL for (int r = 0; r < n_rows; r++)
+        {
+            UNROLL for (int c = 0; c < n_quarters; c++) acc[r][c] =
+                vfmaq_n_f32(acc[r][c], p[r][c], x[r]->d);
+            x[r]++;
         }
     }
     UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_quarters; c++)

@@ -15,27 +15,27 @@ static inline int8x16_t q8_act_codes_neon(const float *x, float inverse)
     return vcombine_s8(vmovn_s16(vcombine_s16(q[0], q[1])), vmovn_s16(vcombine_s16(q[2], q[3])));
 }
 
-/* 32 values. */
+/* 128 values. */
 static inline void q8_act_neon(const float *x, struct qrn_q8_act *out)
 {
     float32x4_t max = vdupq_n_f32(0.0f);
     uint32x4_t good = vdupq_n_u32(UINT32_MAX);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 32; i++) {
         const float32x4_t a = vabsq_f32(vld1q_f32(x + 4 * i));
         good = vandq_u32(good, vcleq_f32(a, vdupq_n_f32(FLT_MAX)));
         max = vmaxq_f32(max, a);
     }
-    const bool finite = vminvq_u32(good) != 0;
-    const float d = finite ? qrn_q8_scale(vmaxvq_f32(max)) : NAN;
-    const float inverse = d > 0.0f ? 1.0f / d : 0.0f;
-    int8x16_t q0 = vdupq_n_s8(0), q1 = q0;
-    if (finite) {
-        q0 = q8_act_codes_neon(x, inverse);
-        q1 = q8_act_codes_neon(x + 16, inverse);
+    if (vminvq_u32(good) == 0) {
+        *out = (struct qrn_q8_act){.d = NAN};
+        return;
     }
-    vst1q_s8(out->q, q0);
-    vst1q_s8(out->q + 16, q1);
-    qrn_q8_act_finish(out, d, vaddlvq_s8(q0), vaddlvq_s8(q1));
+    out->d = qrn_q8_scale(vmaxvq_f32(max));
+    const float inverse = out->d > 0.0f ? 1.0f / out->d : 0.0f;
+    for (int i = 0; i < 8; i++) {
+        const int8x16_t q = q8_act_codes_neon(x + 16 * i, inverse);
+        vst1q_s8(out->q + 16 * i, q);
+        out->sum[i] = vaddlvq_s8(q);
+    }
 }
 
 #endif

@@ -15,6 +15,7 @@ INLINE int32x4_t dot16(const struct matmul_form f, int32x4_t sum, const int8x16_
 
 #include "backends/cpu/neon/matmul_q8_neon.h"
 
+/* Pieces are cut between whole blocks of x and under no head. */
 enum { PIECE_BLOCKS = 32, MAX_PAIRS = MAX_TILE_ROWS / 2 };
 
 /* 32 k of two rows of x: q[i] holds k = 8 i .. 8 i + 7 of the one, then of the other. */
@@ -36,9 +37,10 @@ static void pair_rows(struct piece *p)
     for (int r = 0; r + 2 <= p->t->n_rows; r += 2)
         for (int64_t b = 0; b < p->n_blocks; b++) {
             const struct qrn_q8_act *x0 = p->t->x[r], *x1 = p->t->x[r + 1];
+            const int64_t at = (p->b0 + b) / 4, from = b % 4 * 32;
             for (int h = 0; h < 2; h++) {
-                const int64x2_t q0 = vreinterpretq_s64_s8(vld1q_s8(x0[p->b0 + b].q + 16 * h));
-                const int64x2_t q1 = vreinterpretq_s64_s8(vld1q_s8(x1[p->b0 + b].q + 16 * h));
+                const int64x2_t q0 = vreinterpretq_s64_s8(vld1q_s8(x0[at].q + from + 16 * h));
+                const int64x2_t q1 = vreinterpretq_s64_s8(vld1q_s8(x1[at].q + from + 16 * h));
                 p->x[r / 2][b].q[2 * h] = vreinterpretq_s8_s64(vzip1q_s64(q0, q1));
                 p->x[r / 2][b].q[2 * h + 1] = vreinterpretq_s8_s64(vzip2q_s64(q0, q1));
             }
@@ -56,72 +58,104 @@ INLINE void pair_weights(int8x16_t v[8])
     }
 }
 
-/* Integer sums of 4 weight rows with two rows of x. */
+/* Integer sums of 4 weight rows with two rows of x, in turns: weight rows 0 and 1, 2 and 3. */
 struct sums {
-    int32x4_t x0, x1;
+    int32x4_t low, high;
 };
 
-/* Over 16 k, or over 32; bias: what each row of x adds. */
-INLINE struct sums dot_pair(const int8x16_t *v, const int8x16_t *x, const int n, int32_t bias0,
-                            int32_t bias1)
+/* Over 8 n k. */
+INLINE struct sums dot_pair(struct sums s, const int8x16_t *v, const int8x16_t *x, const int n)
 {
-    const int32x4_t bias = vzip1q_s32(vdupq_n_s32(bias0), vdupq_n_s32(bias1));
-    int32x4_t low = bias, high = bias;
     UNROLL for (int i = 0; i < n; i++)
     {
-        low = vmmlaq_s32(low, v[2 * i], x[i]);
-        high = vmmlaq_s32(high, v[2 * i + 1], x[i]);
+        s.low = vmmlaq_s32(s.low, v[2 * i], x[i]);
+        s.high = vmmlaq_s32(s.high, v[2 * i + 1], x[i]);
     }
-    return (struct sums){vuzp1q_s32(low, high), vuzp2q_s32(low, high)};
+    return s;
 }
 
-/* Two rows of x against 4 weight rows, 32 k; v holds codes, not levels, where by_sum. */
-INLINE void add_pair(const struct matmul_form f, float32x4_t *acc0, float32x4_t *acc1,
-                     const int8x16_t v[8], const struct row_pair *x, const struct block_scales *w,
-                     const struct qrn_q8_act *a0, const struct qrn_q8_act *a1, const bool by_sum)
+/* Two rows of x against 4 weight rows, 32 k.  Where v holds codes, not levels (only for SUB_NONE),
+ * whoever calls takes their bias off. */
+INLINE struct sums add_pair(const struct matmul_form f, struct sums isum, const int8x16_t v[8],
+                            const struct row_pair *x, const struct subs_neon *w)
 {
-    const int bias = by_sum ? -bias_of(f) : 0;
-    struct sums lo, hi;
-    if (has_halves(f)) {
-        lo = dot_pair(v, x->q, 2, bias * a0->sum[0], bias * a1->sum[0]);
-        hi = dot_pair(v + 4, x->q + 2, 2, bias * a0->sum[1], bias * a1->sum[1]);
-    } else {
-        lo = hi = dot_pair(v, x->q, 4, bias * (a0->sum[0] + a0->sum[1]),
-                           bias * (a1->sum[0] + a1->sum[1]));
+    if (f.sub == SUB_NONE) return dot_pair(isum, v, x->q, 4);
+    const int n_parts = has_halves(f) ? 2 : 1;
+    UNROLL for (int h = 0; h < n_parts; h++)
+    {
+        const struct sums zero = {vdupq_n_s32(0), vdupq_n_s32(0)};
+        const struct sums part = dot_pair(zero, v + 4 * h, x->q + 2 * h, 4 / n_parts);
+        isum.low = vmlaq_s32(isum.low, part.low, vzip1q_s32(w->s[h], w->s[h]));
+        isum.high = vmlaq_s32(isum.high, part.high, vzip2q_s32(w->s[h], w->s[h]));
     }
-    *acc0 = add_sums(f, *acc0, lo.x0, hi.x0, w, a0);
-    *acc1 = add_sums(f, *acc1, lo.x1, hi.x1, w, a1);
+    return isum;
+}
+
+/* n blocks under a head, from block i of x's 128 k and b of the piece on: a quarter of a group
+ * against n_pairs pairs of rows x, which are at pairs.  Returns where the weights go on. */
+INLINE const char *add_run_pairs(const struct matmul_form f, const char *w, int quarter,
+                                 const char *head, const struct qrn_q8_act *const *x,
+                                 const struct row_pair (*pairs)[PIECE_BLOCKS], int64_t b, int64_t i,
+                                 const int64_t n, const int n_pairs, bool cold, float32x4_t *p)
+{
+    const int bias = levels_fit(f) ? 0 : -bias_of(f);
+    struct sums isum[MAX_PAIRS];
+    int32x4_t tsum[MAX_TILE_ROWS];
+    UNROLL for (int r = 0; r < 2 * n_pairs; r++) tsum[r] =
+        vdupq_n_s32(f.sub == SUB_NONE ? run_sum(x[r], i, n) : 0);
+    UNROLL for (int j = 0; j < n_pairs; j++) isum[j].low = isum[j].high =
+        vmulq_n_s32(vzip1q_s32(tsum[2 * j], tsum[2 * j + 1]), bias);
+    for (const int64_t end = i + n; i < end; i++, b++, w += image_block_bytes(&f)) {
+        int8x16_t v[8];
+        const struct subs_neon sub = load_subs_neon(f, w, quarter);
+        if (cold) prefetch_block(f, w);
+        load_weights(f, w, quarter, !levels_fit(f), v);
+        pair_weights(v);
+        UNROLL for (int j = 0; j < n_pairs; j++) isum[j] =
+            add_pair(f, isum[j], v, &pairs[j][b], &sub);
+        UNROLL for (int r = 0; r < 2 * n_pairs; r++) tsum[r] =
+            add_mins(f, tsum[r], &sub, x[r]->sum + 2 * i);
+    }
+    UNROLL for (int j = 0; j < n_pairs; j++)
+    {
+        const int32x4_t sum0 = vuzp1q_s32(isum[j].low, isum[j].high);
+        const int32x4_t sum1 = vuzp2q_s32(isum[j].low, isum[j].high);
+        p[2 * j] = add_sums(f, p[2 * j], sum0, tsum[2 * j], head, quarter);
+        p[2 * j + 1] = add_sums(f, p[2 * j + 1], sum1, tsum[2 * j + 1], head, quarter);
+    }
+    return w;
 }
 
 /* A quarter of a group against n_pairs pairs of rows, p0 and on. */
-INLINE void product_pairs(const struct matmul_form f, const struct piece *p, int quarter, int p0,
-                          const int n_pairs)
+INLINE void product_pairs(const struct matmul_form f, const struct piece *piece, int quarter,
+                          int p0, const int n_pairs)
 {
-    const struct matmul_tile *t = p->t;
-    const int64_t blocks = f.blocks ? f.blocks : t->mlx_blocks;
-    const int64_t at = p->i_group * IMAGE_ROWS + 4 * quarter;
-    const bool cold = t->cold && p0 == 0 && quarter == 0, begin = t->begin && p->b0 == 0;
+    const struct matmul_tile *t = piece->t;
+    const int64_t blocks = f.blocks ? f.blocks : t->mlx_blocks, run = blocks < 4 ? blocks : 4;
+    const int64_t at = piece->i_group * IMAGE_ROWS + 4 * quarter;
+    const bool cold = t->cold && p0 == 0 && quarter == 0, begin = t->begin && piece->b0 == 0;
     const struct qrn_q8_act *x[MAX_TILE_ROWS];
-    float32x4_t acc[MAX_TILE_ROWS];
-    const char *w = p->w;
+    float32x4_t acc[MAX_TILE_ROWS], p[MAX_TILE_ROWS];
+    const char *w = piece->w, *head = w;
     UNROLL for (int r = 0; r < 2 * n_pairs; r++)
     {
-        x[r] = (const struct qrn_q8_act *)t->x[2 * p0 + r] + p->b0;
+        x[r] = (const struct qrn_q8_act *)t->x[2 * p0 + r] + piece->b0 / 4;
         acc[r] = begin ? vdupq_n_f32(0.0f) : load_outputs_neon(t->out[2 * p0 + r], at, t->n);
     }
-    for (int64_t b = 0; b < p->n_blocks; b += blocks) {
-        const float32x4_t d = load_head_neon(f, w, quarter, 0);
-        const float32x4_t m = matmul_has_min(&f) ? load_head_neon(f, w, quarter, 1) : d;
-        w += image_head_bytes(&f);
-        for (int64_t i = 0; i < blocks; i++, w += image_block_bytes(&f)) {
-            int8x16_t v[8];
-            const struct block_scales s = block_scales(f, w, quarter, d, m);
-            if (cold) prefetch_block(f, w);
-            load_weights(f, w, quarter, !levels_fit(f), v);
-            pair_weights(v);
-            UNROLL for (int n = 0; n < n_pairs; n++)
-                add_pair(f, &acc[2 * n], &acc[2 * n + 1], v, &p->x[p0 + n][b + i], &s,
-                         x[2 * n] + b + i, x[2 * n + 1] + b + i, !levels_fit(f));
+    for (int64_t b = 0; b < piece->n_blocks; b += 4) {
+        UNROLL for (int r = 0; r < 2 * n_pairs; r++) p[r] = vdupq_n_f32(0.0f);
+        for (int64_t i = 0; i < 4 && b + i < piece->n_blocks; i += run) {
+            if (run == blocks || b % blocks == 0) {
+                head = w;
+                w += image_head_bytes(&f);
+            }
+            w = add_run_pairs(f, w, quarter, head, x, piece->x + p0, b + i, i, run, n_pairs, cold,
+                              p);
+        }
+        UNROLL for (int r = 0; r < 2 * n_pairs; r++)
+        {
+            acc[r] = vfmaq_n_f32(acc[r], p[r], x[r]->d);
+            x[r]++;
         }
     }
     UNROLL for (int r = 0; r < 2 * n_pairs; r++)
