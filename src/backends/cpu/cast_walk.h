@@ -30,7 +30,8 @@ static inline void cast_piece(const struct qrn_cast_args *a, const char *src, ch
     }
     if (a->out.dtype == QRN_F16) steps.to_f16(from, (uint16_t *)(void *)dst, n);
     if (a->out.dtype == QRN_BF16) steps.to_bf16(from, (uint16_t *)(void *)dst, n);
-    if (a->out.dtype == QRN_Q8_ACT) steps.to_q8(from, (struct qrn_q8_act *)(void *)dst, n / QRN_Q8_ACT_BLOCK);
+    if (a->out.dtype == QRN_Q8_ACT)
+        steps.to_q8(from, (struct qrn_q8_act *)(void *)dst, n / QRN_Q8_ACT_BLOCK);
 }
 
 static inline void cast_walk(const struct qrn_cpu_lane *lane, const struct qrn_cast_args *a,

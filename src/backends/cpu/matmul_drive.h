@@ -304,8 +304,7 @@ static inline void drive_round(const struct qrn_cpu_lane *lane, const struct mat
         const int64_t k0 = b % n_blocks * QRN_Q8_ACT_BLOCK;
         const float *x = qrn_row_f32(j->x, b / n_blocks) + k0;
         float padded[QRN_Q8_ACT_BLOCK] = {0.0f};
-        if (j->k - k0 < QRN_Q8_ACT_BLOCK)
-            x = memcpy(padded, x, (size_t)(j->k - k0) * sizeof *x);
+        if (j->k - k0 < QRN_Q8_ACT_BLOCK) x = memcpy(padded, x, (size_t)(j->k - k0) * sizeof *x);
         u->round(x, acts + b);
     }
 }

@@ -13,7 +13,7 @@ static inline void to_bf16(const float *src, uint16_t *dst, int64_t n)
 
 static inline void to_q8(const float *src, struct qrn_q8_act *dst, int64_t n_blocks)
 {
-    for (int64_t b = 0; b < n_blocks; b++) 
+    for (int64_t b = 0; b < n_blocks; b++)
         qrn_q8_act_block(src + QRN_Q8_ACT_BLOCK * b, QRN_Q8_ACT_BLOCK, dst + b);
 }
 
