@@ -11,8 +11,8 @@
 #include "backends/cpu/matmul_drive.h"
 #include "backends/cpu/neon/matmul_dot_neon.h"
 
-/* One row of x, from block i of its 128 k on, against 4 weight rows, 32 k; v holds codes, not levels,
- * where by_sum, and whoever calls takes their bias off for SUB_NONE. */
+/* Block i of a row of x's 128 k against 4 weight rows; v holds codes, not levels, where by_sum, and
+ * whoever calls takes their bias off for SUB_NONE. */
 INLINE int32x4_t add_block(const struct matmul_form f, int32x4_t isum, const int8x16_t v[8],
                            const struct subs_neon *w, const struct qrn_q8_act *a, int64_t i,
                            const bool by_sum)
