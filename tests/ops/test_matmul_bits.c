@@ -193,43 +193,57 @@ static void test_tails(void **state)
     close_all(d);
 }
 
-/* Float activations have one expression in all kernels with FMA: the same bits, for one row, which
- * may meet codes in registers, and for several. */
+/* The kernels with FMA have one expression for each activation: the same bits. */
+static void check_agreement(struct qrn_device *dev, const struct qrn_matmul_args *rows)
+{
+    struct mem m = {0};
+    struct qrn_matmul_args packed = *rows;
+    const struct qrn_kernel *k;
+    void *want = NULL;
+    packed.w = pack(&m, dev, rows);
+    packed.scales = packed.biases = (struct qrn_tensor){0};
+    packed.layout = QRN_LAYOUT_PACKED;
+    for (size_t i = 0; (k = qrn_kernel_at(dev, QRN_OP_matmul, i)) != NULL; i++) {
+        if (k->needs == 0) continue; /* portable C multiplies, then adds */
+        for (int layout = 0; layout < 2; layout++) {
+            const struct qrn_matmul_args *a = layout ? &packed : rows;
+            if (!a->w.n_dims || !run_kernels(dev, a, k->name, want, k->name)) continue;
+            if (want) continue;
+            want = mem_guarded(&m, a->out.n_bytes);
+            memcpy(want, a->out.data, a->out.n_bytes);
+        }
+    }
+    mem_free_all(&m);
+}
+
+/* One row may meet codes in registers, 26 fill a panel and a tile.  Equal activations are all rounded to
+ * the largest code: the largest sums. */
 static void test_kernels_agree(void **state)
 {
     (void)state;
+    static const int64_t numbers[] = {1, 3, 26};
     struct devices d;
     devices_open(&d, 2);
-    for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
-        for (int64_t n_rows = 1; n_rows <= 3; n_rows += 2) {
-            struct mem m = {0};
-            struct rng r = {t};
-            const struct weights w =
-                random_weights(&m, &r, t, 2, (const int64_t[]){37, 768}, 64, QRN_F16);
-            const struct qrn_matmul_args rows = {
-                .w = w.w,
-                .scales = w.scales,
-                .biases = w.biases,
-                .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, 768}),
-                .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, 37})};
-            struct qrn_matmul_args packed = rows;
-            packed.w = pack(&m, d.dev[0], &rows);
-            packed.scales = packed.biases = (struct qrn_tensor){0};
-            packed.layout = QRN_LAYOUT_PACKED;
-            void *want = NULL;
-            const struct qrn_kernel *k;
-            for (size_t i = 0; (k = qrn_kernel_at(d.dev[0], QRN_OP_matmul, i)) != NULL; i++) {
-                if (k->needs == 0) continue; /* portable C multiplies, then adds */
-                for (int layout = 0; layout < 2; layout++) {
-                    const struct qrn_matmul_args *a = layout ? &packed : &rows;
-                    if (!a->w.n_dims || !run_kernels(d.dev[0], a, k->name, want, k->name)) continue;
-                    if (want) continue;
-                    want = mem_guarded(&m, a->out.n_bytes);
-                    memcpy(want, a->out.data, a->out.n_bytes);
-                }
-            }
-            mem_free_all(&m);
-        }
+    for (size_t i = 0; i < N_WEIGHT_TYPES * 3 * 2 * 2; i++) {
+        const size_t t = i / 12;
+        const int64_t n_rows = numbers[i / 4 % 3];
+        const bool q8 = i / 2 % 2, ones = i % 2;
+        struct mem m = {0};
+        struct rng r = {t};
+        if (q8 && !qrn_has_integer_form(weight_types[t].dtype)) continue;
+        const struct weights w =
+            random_weights(&m, &r, t, 2, (const int64_t[]){37, 768}, 64, QRN_F16);
+        const struct qrn_matmul_args rows = {
+            .w = w.w,
+            .scales = w.scales,
+            .biases = w.biases,
+            .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, 768}),
+            .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, 37}),
+            .activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32};
+        for (int64_t k = 0; k < n_rows * 768 && ones; k++) ((float *)rows.x.data)[k] = 1.0f;
+        check_agreement(d.dev[0], &rows);
+        mem_free_all(&m);
+    }
     devices_close(&d);
 }
 
