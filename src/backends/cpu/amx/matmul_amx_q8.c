@@ -17,6 +17,7 @@ enum { MANY_ROWS = 12 };
 /* Integer sums of a tile, a row after the other. */
 typedef int32_t tile_sums[PANEL_ROWS][IMAGE_ROWS];
 
+/* p and what row r has of the run from block b on, whose codes sum up to isum. */
 INLINE __m512 add_head(const struct matmul_form f, __m512 p, __m512i isum,
                        const struct weight_panel *w, const struct row_panel *x, int64_t b,
                        const int run, int r)
@@ -27,6 +28,7 @@ INLINE __m512 add_head(const struct matmul_form f, __m512 p, __m512i isum,
     return finish_run(f, p, sum, panel_minima(w, x, b, run, r), d, _mm512_load_ps(w->m[b]));
 }
 
+/* 128 k are done: p, times d of row r of x, to the row's sums. */
 INLINE void add_acts(panel_sums *total, __m512 p, const struct row_panel *x, int64_t b, bool begin,
                      int r)
 {
