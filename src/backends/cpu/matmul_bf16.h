@@ -206,24 +206,14 @@ static inline void bf16_chunk(const struct matmul_job *j, const struct bf16_unit
 static inline void bf16_products(const struct qrn_cpu_lane *lane, const struct matmul_job *j,
                                  const struct bf16_unit *u, char *panels, char *own)
 {
-    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
-    int64_t total = 0, from = 0;
-    for (int64_t i = 0; i < j->n_matrices; i++) total += drive_cost(matmul_n_rows(j, i)) * n_groups;
-    const int64_t low = total / lane->n * lane->i + total % lane->n * lane->i / lane->n;
-    const int64_t high =
-        total / lane->n * (lane->i + 1) + total % lane->n * (lane->i + 1) / lane->n;
-    for (int64_t i = 0; i < j->n_matrices && from < high; i++) {
-        const int64_t n_rows = matmul_n_rows(j, i), cost = drive_cost(n_rows);
+    const int chunk = u->chunk_groups;
+    struct drive_part part = drive_part(lane, j);
+    for (int64_t i = 0; i < j->n_matrices && part.from < part.high; i++) {
         int64_t begin, end;
-        if (cost == 0) continue;
-        drive_share(from, cost, n_groups, low, high, &begin, &end);
-        from += cost * n_groups;
-        if (j->k == 0 && begin < end)
-            drive_zero(j, i, begin * IMAGE_ROWS, end * IMAGE_ROWS < j->n ? end * IMAGE_ROWS : j->n);
-        for (int64_t g = begin; g < end && j->k; g += u->chunk_groups)
-            bf16_chunk(j, u, i, g, (int)(end - g < u->chunk_groups ? end - g : u->chunk_groups),
-                       panels, own);
-        panels += (size_t)n_rows * bf16_row_bytes(j, u);
+        drive_take(&part, j, i, &begin, &end);
+        for (int64_t g = begin; g < end; g += chunk)
+            bf16_chunk(j, u, i, g, (int)(end - g < chunk ? end - g : chunk), panels, own);
+        panels += (size_t)matmul_n_rows(j, i) * bf16_row_bytes(j, u);
     }
 }
 

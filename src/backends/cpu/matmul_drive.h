@@ -260,36 +260,50 @@ static inline void drive_zero(const struct matmul_job *j, int64_t i, int64_t n0,
         for (int64_t n = n0; n < n1; n++) matmul_row_at(j, i, r).out[n] = 0.0f;
 }
 
-/* This lane's groups of matrix i, when all groups of all matrices stand in a row, each as long as
- * it costs; from is where matrix i begins, [low, high) what this lane does. */
-static inline void drive_share(int64_t from, int64_t cost, int64_t n_groups, int64_t low,
-                               int64_t high, int64_t *begin, int64_t *end)
+/* What a lane does, when all groups of all matrices stand in a row, each as long as it costs: from is
+ * where the next matrix begins. */
+struct drive_part {
+    int64_t low, high, from;
+};
+
+static inline struct drive_part drive_part(const struct qrn_cpu_lane *lane,
+                                           const struct matmul_job *j)
 {
-    const int64_t b = low <= from ? 0 : (low - from + cost - 1) / cost;
-    const int64_t e = high <= from ? 0 : (high - from + cost - 1) / cost;
+    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS, n = lane->n;
+    int64_t total = 0;
+    for (int64_t i = 0; i < j->n_matrices; i++) total += drive_cost(matmul_n_rows(j, i)) * n_groups;
+    const int64_t each = total / n, rest = total % n;
+    return (struct drive_part){.low = each * lane->i + rest * lane->i / n,
+                               .high = each * (lane->i + 1) + rest * (lane->i + 1) / n};
+}
+
+/* The lane's groups of matrix i; none where there is nothing to sum: then out is zeros already. */
+static inline void drive_take(struct drive_part *p, const struct matmul_job *j, int64_t i,
+                              int64_t *begin, int64_t *end)
+{
+    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
+    const int64_t cost = drive_cost(matmul_n_rows(j, i));
+    *begin = *end = 0;
+    if (cost == 0) return;
+    const int64_t b = p->low <= p->from ? 0 : (p->low - p->from + cost - 1) / cost;
+    const int64_t e = p->high <= p->from ? 0 : (p->high - p->from + cost - 1) / cost;
+    p->from += cost * n_groups;
     *begin = b < n_groups ? b : n_groups;
     *end = e < n_groups ? e : n_groups;
+    if (j->k || *begin >= *end) return;
+    drive_zero(j, i, *begin * IMAGE_ROWS, *end * IMAGE_ROWS < j->n ? *end * IMAGE_ROWS : j->n);
+    *end = *begin;
 }
 
 static inline void drive_products(const struct qrn_cpu_lane *lane, const struct drive *d)
 {
     const struct matmul_job *j = d->j;
-    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
-    int64_t total = 0, from = 0;
-    for (int64_t i = 0; i < j->n_matrices; i++) total += drive_cost(matmul_n_rows(j, i)) * n_groups;
-    const int64_t low = total / lane->n * lane->i + total % lane->n * lane->i / lane->n;
-    const int64_t high =
-        total / lane->n * (lane->i + 1) + total % lane->n * (lane->i + 1) / lane->n;
-    for (int64_t i = 0; i < j->n_matrices && from < high; i++) {
-        const int64_t cost = drive_cost(matmul_n_rows(j, i));
-        int64_t begin, end;
-        if (cost == 0) continue;
-        drive_share(from, cost, n_groups, low, high, &begin, &end);
-        from += cost * n_groups;
-        if (j->k == 0 && begin < end)
-            drive_zero(j, i, begin * IMAGE_ROWS, end * IMAGE_ROWS < j->n ? end * IMAGE_ROWS : j->n);
+    struct drive_part part = drive_part(lane, j);
+    for (int64_t i = 0; i < j->n_matrices && part.from < part.high; i++) {
         const int chunk = drive_many(j, d->u, i) ? d->u->many_groups : d->u->chunk_groups;
-        for (int64_t g = begin; g < end && j->k; g += chunk)
+        int64_t begin, end;
+        drive_take(&part, j, i, &begin, &end);
+        for (int64_t g = begin; g < end; g += chunk)
             drive_chunk(d, i, g, (int)(end - g < chunk ? end - g : chunk));
     }
 }
