@@ -217,7 +217,8 @@ static inline void drive_weights(const struct drive *d, int64_t i, int64_t g, in
                       (float *)(void *)(d->own + (size_t)c * t->group_bytes));
 }
 
-/* Rows that are walked together, at most `most`, a multiple of 48: no walk is much shorter. */
+/* Rows that are walked together: about equal parts, so that none is too short for what unpacking its
+ * weights costs; multiples of 48, which are whole panels of 12, 16 and 24 rows, as `most` is. */
 static inline int64_t drive_row_step(int64_t n_rows, int64_t most)
 {
     const int64_t n_steps = (n_rows + most - 1) / most, step = (n_rows + n_steps - 1) / n_steps;
