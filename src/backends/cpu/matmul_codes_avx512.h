@@ -125,16 +125,11 @@ INLINE struct scales_512 load_scales_512(const struct matmul_form f, const char 
     return r;
 }
 
-INLINE bool has_halves(const struct matmul_form f)
-{
-    return f.sub == SUB_HALVES || f.sub == SUB_HALVES_MIN;
-}
-
 /* What m is multiplied by with the two sums of a block of x, as pairs of 16 bits: t, or 1. */
 INLINE __m512i min_pairs_512(const struct matmul_form f, const struct subs_512 *w)
 {
     if (f.sub == SUB_NONE) return _mm512_set1_epi32(0x10001);
-    return _mm512_or_si512(w->t[0], _mm512_slli_epi32(w->t[has_halves(f)], 16));
+    return _mm512_or_si512(w->t[0], _mm512_slli_epi32(w->t[matmul_has_halves(&f)], 16));
 }
 
 INLINE __m512i broadcast_512(const void *four_bytes)

@@ -80,6 +80,12 @@ static inline bool matmul_has_min(const struct matmul_form *f)
     return f->head == HEAD_F16_F16 || f->head == HEAD_F32_F32;
 }
 
+/* Whether each 16 weights have small integers of their own. */
+static inline bool matmul_has_halves(const struct matmul_form *f)
+{
+    return f->sub == SUB_HALVES || f->sub == SUB_HALVES_MIN;
+}
+
 static inline float matmul_head_value(enum matmul_head head, uint32_t bits)
 {
     if (head == HEAD_F32_F32) return qrn_bits_float(bits);

@@ -59,7 +59,7 @@ static void get_scales(const struct matmul_form *f, struct head h, const uint8_t
                        float scale[2], float add[2])
 {
     for (int i = 0; i < 2; i++) {
-        const uint8_t s = in[r + (f->sub == SUB_HALVES || f->sub == SUB_HALVES_MIN ? 16 * i : 0)];
+        const uint8_t s = in[r + (matmul_has_halves(f) ? 16 * i : 0)];
         scale[i] = h.d;
         add[i] = h.m;
         switch (f->sub) {

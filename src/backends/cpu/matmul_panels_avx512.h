@@ -90,8 +90,8 @@ INLINE void panel_row(const struct matmul_form f, const int bias, const struct q
             const int16_t *sum = a->sum + 2 * i;
             memcpy(out->sum[b + i][r], sum, 4);
             if (!bias) continue;
-            out->of_bias[b + i][0][r] = -bias * (has_halves(f) ? sum[0] : sum[0] + sum[1]);
-            if (has_halves(f)) out->of_bias[b + i][1][r] = -bias * sum[1];
+            out->of_bias[b + i][0][r] = -bias * (matmul_has_halves(&f) ? sum[0] : sum[0] + sum[1]);
+            if (matmul_has_halves(&f)) out->of_bias[b + i][1][r] = -bias * sum[1];
         }
     }
 }

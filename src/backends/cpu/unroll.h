@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * UNROLL, or UNROLL_16 for more than 8 turns, before a loop whose count is constant once the
- * function is inlined, so that arrays of
- * vectors become registers.  gcc must be told; clang does it by itself, and if told does it before
- * inlining, when the count is not yet known. */
+ * function is inlined, so that arrays of vectors become registers.  gcc must be told; clang does it
+ * by itself, and if told does it before inlining, when the count is not yet known. */
 #ifndef QUERN_BACKENDS_CPU_UNROLL_H
 #define QUERN_BACKENDS_CPU_UNROLL_H
 

@@ -59,7 +59,7 @@ INLINE void tile_codes(const struct matmul_form f, const struct subs_512 *subs, 
                        struct weight_panel *out, int64_t b)
 {
     for (int q = 0; q < 8; q++) {
-        const __m512i s = subs->s[has_halves(f) ? q / 4 : 0];
+        const __m512i s = subs->s[matmul_has_halves(&f) ? q / 4 : 0];
         __m512i low = v[q], high = v[q];
         if (f.levels != LEVELS_LINEAR)
             low = _mm512_shuffle_epi8(levels_512(f, 0), v[q]);

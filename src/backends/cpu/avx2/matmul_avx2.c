@@ -144,7 +144,7 @@ INLINE void unpack_half(const struct matmul_form f, const char *w, int64_t k, in
             const struct scales_256 s = load_scales_256(f, w, half);
             load_codes_256(f, w + image_block_bytes(&f) - 64 * (size_t)f.bits, half, v);
             for (int q = 0; q < 8; q++) {
-                const int h = f.sub == SUB_HALVES || f.sub == SUB_HALVES_MIN ? q / 4 : 0;
+                const int h = matmul_has_halves(&f) ? q / 4 : 0;
                 const __m256 d = f.sub == SUB_NONE ? head_d : _mm256_mul_ps(head_d, s.s[h]);
                 const __m256 m = f.sub == SUB_NONE ? head_m : _mm256_mul_ps(head_m, s.t[h]);
                 if (f.levels != LEVELS_LINEAR) v[q] = _mm256_shuffle_epi8(table, v[q]);

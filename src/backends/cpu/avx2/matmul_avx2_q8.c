@@ -27,7 +27,7 @@ INLINE int vectors_in_16_bits(const struct matmul_form f)
 {
     if (is_signed(f)) return 1;
     if (f.bits == 6) return 2;
-    return f.bits == 5 || f.levels == LEVELS_FP4 || has_halves(f) ? 4 : 8;
+    return f.bits == 5 || f.levels == LEVELS_FP4 || matmul_has_halves(&f) ? 4 : 8;
 }
 
 INLINE __m256i entering(const struct matmul_form f, __m256i v)
@@ -55,7 +55,8 @@ INLINE void dot(const struct matmul_form f, __m256i *sums, const __m256i v[8], c
                 a = _mm256_sign_epi8(a, w);
                 w = _mm256_abs_epi8(w);
             }
-            const __m256i two = _mm256_maddubs_epi16(w, a), scale = s[has_halves(f) ? q / 4 : 0];
+            const __m256i two = _mm256_maddubs_epi16(w, a),
+                          scale = s[matmul_has_halves(&f) ? q / 4 : 0];
             part = q % most ? _mm256_add_epi16(part, two) : two;
             if (q % most == most - 1)
                 sums[r] =

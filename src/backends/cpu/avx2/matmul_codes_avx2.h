@@ -142,11 +142,6 @@ INLINE struct scales_256 load_scales_256(const struct matmul_form f, const char 
     return r;
 }
 
-INLINE bool has_halves(const struct matmul_form f)
-{
-    return f.sub == SUB_HALVES || f.sub == SUB_HALVES_MIN;
-}
-
 /* Integers of 16 bits in pairs. */
 INLINE __m256i pairs_256(__m256i low, __m256i high)
 {
@@ -156,7 +151,7 @@ INLINE __m256i pairs_256(__m256i low, __m256i high)
 /* What d (of[0], of[1]: s) or m (t) is multiplied by with the two sums of a block of x. */
 INLINE __m256i sub_pairs_256(const struct matmul_form f, const __m256i of[2])
 {
-    return f.sub == SUB_NONE ? _mm256_set1_epi16(1) : pairs_256(of[0], of[has_halves(f)]);
+    return f.sub == SUB_NONE ? _mm256_set1_epi16(1) : pairs_256(of[0], of[matmul_has_halves(&f)]);
 }
 
 #endif

@@ -155,18 +155,13 @@ struct steps {
     __m512 d[2], m[2];
 };
 
-INLINE bool by_halves(const struct matmul_form f)
-{
-    return f.sub == SUB_HALVES || f.sub == SUB_HALVES_MIN;
-}
-
 INLINE struct steps load_steps(const struct matmul_form f, const char *block, __m512 d, __m512 m)
 {
     const struct scales_512 s = load_scales_512(f, block);
     struct steps r = {{d, d}, {m, m}};
     if (f.sub == SUB_NONE) return r;
     for (int h = 0; h < 2; h++) {
-        const int i = by_halves(f) ? h : 0;
+        const int i = matmul_has_halves(&f) ? h : 0;
         r.d[h] = _mm512_mul_ps(d, s.s[i]);
         if (matmul_has_min(&f)) r.m[h] = _mm512_mul_ps(m, s.t[i]);
     }

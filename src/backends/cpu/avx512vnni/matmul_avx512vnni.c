@@ -77,7 +77,7 @@ INLINE void add_block(const struct matmul_form f, struct run_sums *sums, const _
                       const int n_rows)
 {
     const bool scaled = f.sub != SUB_NONE;
-    const int n_parts = has_halves(f) ? 2 : 1, n = 8 / n_parts;
+    const int n_parts = matmul_has_halves(&f) ? 2 : 1, n = 8 / n_parts;
     const __m512i zero = _mm512_setzero_si512();
     for (int h = 0; h < n_parts; h++) {
         __m512i dots[MAX_TILE_ROWS];
@@ -187,7 +187,7 @@ INLINE void panel_block(const struct matmul_form f, const struct weight_panel *w
                         const struct row_panel *x, int64_t b, bool first, __m512i *isum)
 {
     const bool scaled = f.sub != SUB_NONE;
-    const int n_parts = has_halves(f) ? 2 : 1, n = 8 / n_parts;
+    const int n_parts = matmul_has_halves(&f) ? 2 : 1, n = 8 / n_parts;
     const int8_t *codes = panel_q(x, b, 0); /* rows 64 bytes apart */
     const __m512i zero = _mm512_setzero_si512();
     for (int h = 0; h < n_parts; h++) {
@@ -258,7 +258,7 @@ MATMUL_FORMS(X)
 INLINE void bias_codes(const struct matmul_form f, const struct subs_512 *subs, __m512i v[8],
                        struct weight_panel *out, int64_t b)
 {
-    for (int h = 0; h <= has_halves(f) && f.sub != SUB_NONE; h++)
+    for (int h = 0; h <= matmul_has_halves(&f) && f.sub != SUB_NONE; h++)
         _mm512_store_si512(out->s[b][h], as_factor(f, subs->s[h]));
     for (int q = 0; q < 8; q++) {
         if (f.levels != LEVELS_LINEAR) v[q] = _mm512_shuffle_epi8(levels_512(f, bias_of(f)), v[q]);

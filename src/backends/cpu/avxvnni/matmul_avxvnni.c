@@ -28,7 +28,7 @@ INLINE __m256i add_pairs(__m256i sum, __m256i a, __m256i b)
 INLINE void dot(const struct matmul_form f, __m256i *sums, const __m256i v[8], const __m256i s[2],
                 const struct qrn_q8_act *const *x, int64_t i, const int n_rows)
 {
-    const int n = has_halves(f) ? 4 : 8;
+    const int n = matmul_has_halves(&f) ? 4 : 8;
     __m256i part[MAX_TILE_ROWS];
     UNROLL for (int q = 0; q < 8; q++) UNROLL for (int r = 0; r < n_rows; r++)
     {

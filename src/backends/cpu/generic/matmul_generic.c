@@ -45,7 +45,7 @@ static void take(const struct matmul_form *f, const struct qrn_weight_row *row, 
     out->d = matmul_head_value(f->head, b.d);
     out->m = matmul_has_min(f) ? matmul_head_value(f->head, b.m) : 0.0f;
     out->s[0] = out->s[1] = out->t[0] = out->t[1] = 1;
-    const bool halves = f->sub == SUB_HALVES || f->sub == SUB_HALVES_MIN;
+    const bool halves = matmul_has_halves(f);
     const bool min = f->sub == SUB_SCALE_MIN || f->sub == SUB_HALVES_MIN;
     for (int h = 0; h < 2 && f->sub != SUB_NONE; h++) {
         const uint8_t bits = b.s[halves ? h : 0];

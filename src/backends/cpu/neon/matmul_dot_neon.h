@@ -7,11 +7,6 @@
 #include "backends/cpu/matmul_drive.h"
 #include "backends/cpu/neon/matmul_codes_neon.h"
 
-INLINE bool has_halves(const struct matmul_form f)
-{
-    return f.sub == SUB_HALVES || f.sub == SUB_HALVES_MIN;
-}
-
 /* Codes as signed bytes are levels + bias; those of 8 bits after their highest bit is turned. */
 INLINE int bias_of(const struct matmul_form f)
 {

@@ -161,7 +161,7 @@ INLINE void unpack_quarter(const struct matmul_form f, const char *w, int64_t k,
             load_codes_neon(f, w + image_block_bytes(&f) - 64 * (size_t)f.bits, quarter, v);
             UNROLL for (int q = 0; q < 8; q++)
             {
-                const int h = f.sub == SUB_HALVES || f.sub == SUB_HALVES_MIN ? q / 4 : 0;
+                const int h = matmul_has_halves(&f) ? q / 4 : 0;
                 const float32x4_t d = f.sub == SUB_NONE ? head_d : vmulq_f32(head_d, s.s[h]);
                 const float32x4_t m = f.sub == SUB_NONE ? head_m : vmulq_f32(head_m, s.t[h]);
                 if (f.levels != LEVELS_LINEAR)

@@ -20,7 +20,7 @@ INLINE int32x4_t add_block(const struct matmul_form f, int32x4_t isum, const int
     const int8x16_t x0 = vld1q_s8(a->q + 32 * i), x1 = vld1q_s8(a->q + 32 * i + 16);
     const int bias = by_sum ? -bias_of(f) : 0;
     if (f.sub == SUB_NONE) return dot16(f, dot16(f, isum, v, x0), v + 4, x1);
-    if (has_halves(f)) {
+    if (matmul_has_halves(&f)) {
         const int32x4_t lo = dot16(f, vdupq_n_s32(bias * a->sum[2 * i]), v, x0);
         const int32x4_t hi = dot16(f, vdupq_n_s32(bias * a->sum[2 * i + 1]), v + 4, x1);
         return vmlaq_s32(vmlaq_s32(isum, lo, w->s[0]), hi, w->s[1]);

@@ -80,7 +80,7 @@ INLINE struct sums add_pair(const struct matmul_form f, struct sums isum, const 
                             const struct row_pair *x, const struct subs_neon *w)
 {
     if (f.sub == SUB_NONE) return dot_pair(isum, v, x->q, 4);
-    const int n_parts = has_halves(f) ? 2 : 1;
+    const int n_parts = matmul_has_halves(&f) ? 2 : 1;
     UNROLL for (int h = 0; h < n_parts; h++)
     {
         const struct sums zero = {vdupq_n_s32(0), vdupq_n_s32(0)};
