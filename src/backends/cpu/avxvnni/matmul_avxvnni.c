@@ -42,6 +42,11 @@ INLINE void dot(const struct matmul_form f, __m256i *sums, const __m256i v[8], c
 
 #include "backends/cpu/avx2/matmul_q8_avx2.inc"
 
+static struct matmul_unit unit(const struct matmul_job *j)
+{
+    return unit_256(j);
+}
+
 static const char serves[] = "rounded activations: vpdpbusd on 256 bits, exact sums";
 
 #define FEATURES (QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C | QRN_CPU_AVX_VNNI)
