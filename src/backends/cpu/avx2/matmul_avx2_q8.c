@@ -40,6 +40,14 @@ INLINE __m256i add_pairs(__m256i sum, __m256i a, __m256i b)
     return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 }
 
+/* Sums stay in the order in which they stand: gcc would make trees of them, which want more registers
+ * than there are. */
+INLINE __m256i in_order(__m256i sum)
+{
+    __asm__("" : "+x"(sum));
+    return sum;
+}
+
 /* Where 16 bits are widened they meet the scale. */
 INLINE void dot(const struct matmul_form f, __m256i *sums, const __m256i v[8], const __m256i s[2],
                 const struct qrn_q8_act *const *x, int64_t i, const int n_rows)
@@ -57,7 +65,7 @@ INLINE void dot(const struct matmul_form f, __m256i *sums, const __m256i v[8], c
             }
             const __m256i two = _mm256_maddubs_epi16(w, a),
                           scale = s[matmul_has_halves(&f) ? q / 4 : 0];
-            part = q % most ? _mm256_add_epi16(part, two) : two;
+            part = q % most ? in_order(_mm256_add_epi16(part, two)) : two;
             if (q % most == most - 1)
                 sums[r] =
                     add_pairs(sums[r], part,

@@ -67,14 +67,6 @@ INLINE void panel_unpack(const struct matmul_form f, const char *w, int64_t k, i
     }
 }
 
-/* Sums stay in the order in which they stand: gcc would make trees of them, which want more registers
- * than there are. */
-INLINE __m256i in_order(__m256i sum)
-{
-    __asm__("" : "+x"(sum));
-    return sum;
-}
-
 /* Adds the products of block b with 32 k of the rows, those of the first at x. */
 INLINE void panel_block(const struct matmul_form f, const struct weight_panel *w, int64_t b,
                         const int8_t *x, __m256i isum[PANEL_ROWS][2])
