@@ -19,7 +19,8 @@ enum { CONV_CHANNELS = 1024, CONV_GRAIN = 64 };
  * anything. */
 struct conv_block {
     const float *weight; /* [K][CONV_CHANNELS] */
-    const float *before; /* [K - 1][CONV_CHANNELS], the rows before the first token, oldest first */
+    float *before; /* [K - 1][CONV_CHANNELS], the rows before the first token, oldest first; where
+                      there are K tokens or more they may be lost */
     const void *x;       /* row t at x + t * x_stride elements */
     void *out;
     int64_t x_stride, out_stride, n_tokens, K;

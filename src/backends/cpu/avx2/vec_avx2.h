@@ -29,18 +29,13 @@ static inline __m256 exp_ps(__m256 x)
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1f));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
     p = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
-    /* 2^n in two factors: 2^128 is no float. */
-    const __m256i i = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(i, 1);
-    const __m256i bias = _mm256_set1_epi32(127);
-    const __m256i a = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
-    const __m256i b = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(i, half), bias), 23);
-    p = _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(a)), _mm256_castsi256_ps(b));
-    const __m256 low = _mm256_cmp_ps(x, _mm256_set1_ps(-87.3365448f), _CMP_LT_OQ);
-    const __m256 high = _mm256_cmp_ps(x, _mm256_set1_ps(88.7228394f), _CMP_GT_OQ);
-    const __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
-    p = _mm256_blendv_ps(p, _mm256_setzero_ps(), low);
-    p = _mm256_blendv_ps(p, _mm256_set1_ps(__builtin_inff()), high);
-    return _mm256_blendv_ps(p, x, nan);
+    /* Times 2^n by its exponent, which stays one of a float between the limits below; NaN stays, as n is
+     * then 0 in the bits that are added. */
+    const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    p = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
+    const __m256 low = _mm256_cmp_ps(x, _mm256_set1_ps(-87.3365448f), _CMP_LE_OQ);
+    const __m256 high = _mm256_cmp_ps(x, _mm256_set1_ps(88.7228394f), _CMP_GE_OQ);
+    return _mm256_blendv_ps(_mm256_andnot_ps(low, p), _mm256_set1_ps(__builtin_inff()), high);
 }
 
 /* log(1 + x) for x >= 0, error below 3 units in the last place, small x too. */
