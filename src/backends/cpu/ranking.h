@@ -93,9 +93,4 @@ static inline void first_in_rank_by(const float *x, int64_t n, int64_t k, int32_
     for (int64_t j = k; j > 1; j--) (void)pop_heap(x, ids, j, true);
 }
 
-static inline void first_in_rank(const float *x, int64_t n, int64_t k, int32_t *ids)
-{
-    first_in_rank_by(x, n, k, ids, NULL);
-}
-
 #endif

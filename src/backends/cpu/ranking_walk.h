@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * argmax and top_k in portable C. */
+ * argmax and top_k, compiled for each instruction set. */
+#ifndef QUERN_BACKENDS_CPU_RANKING_WALK_H
+#define QUERN_BACKENDS_CPU_RANKING_WALK_H
+
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/ranking.h"
 #include "backends/cpu/rows.h"
 
-static void argmax_run(void *lane, const void *args)
+static inline void argmax_walk(const struct qrn_cpu_lane *lane, const struct qrn_argmax_args *a)
 {
-    const struct qrn_argmax_args *a = args;
     int64_t begin, end;
     qrn_cpu_share(lane, a->x.shape[0], 1, &begin, &end);
     for (int64_t r = begin; r < end; r++) {
@@ -17,13 +19,9 @@ static void argmax_run(void *lane, const void *args)
     }
 }
 
-const struct qrn_kernel qrn_cpu_argmax_generic = {
-    .op = QRN_OP_argmax, .name = "cpu.argmax.generic", .run = argmax_run,
-};
-
-static void top_k_run(void *lane, const void *args)
+static inline void top_k_walk(const struct qrn_cpu_lane *lane, const struct qrn_top_k_args *a,
+                              ranking_above above)
 {
-    const struct qrn_top_k_args *a = args;
     const int64_t k = a->ids.shape[1];
     int64_t begin, end;
     qrn_cpu_share(lane, a->x.shape[0], 1, &begin, &end);
@@ -31,11 +29,9 @@ static void top_k_run(void *lane, const void *args)
         const float *x = qrn_row_f32(&a->x, r);
         int32_t *ids = (int32_t *)a->ids.data + qrn_row_at(&a->ids, r);
         float *values = qrn_row_f32(&a->values, r);
-        first_in_rank(x, a->x.shape[1], k, ids);
+        first_in_rank_by(x, a->x.shape[1], k, ids, above);
         for (int64_t i = 0; values && i < k; i++) values[i] = x[ids[i]];
     }
 }
 
-const struct qrn_kernel qrn_cpu_top_k_generic = {
-    .op = QRN_OP_top_k, .name = "cpu.top_k.generic", .run = top_k_run,
-};
+#endif
