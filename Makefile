@@ -3,6 +3,8 @@
 #   make BUILD=build-asan SANITIZE=address,undefined check      another build beside the first
 #   make WERROR=1 CC=clang                                       warnings are errors; another compiler
 #   make V=1                                                     shows the commands
+#   make CUDA=0                                                  without NVIDIA's GPUs
+#   make DEVICE_ARCHS=90a                                        device code for one architecture
 
 VERSION := $(shell sed -n 's/^.define QRN_VERSION_STRING "\(.*\)"/\1/p' include/quern/version.h)
 SOVERSION := 0
@@ -27,6 +29,14 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wvla -Wstrict-prototypes 
 # No contraction: an FMA happens where it is written, in every build.
 QRN_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -fPIC -fvisibility=hidden -ffp-contract=off \
               -fno-math-errno -pthread $(WARN) $(DEPS_CFLAGS) -MMD -MP
+# GPUs: where the toolkit is.  At run time the driver's library is opened if it is there.
+NVCC ?= $(firstword $(shell command -v nvcc 2> /dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA ?= $(if $(NVCC),1,0)
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+# Machine code for each, and code that drivers compile for what is newer.
+DEVICE_ARCHS ?= 80 90a 100
+DEVICE_PTX ?= 80
+
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
 ifdef WERROR
@@ -35,6 +45,11 @@ endif
 ifdef SANITIZE
 QRN_CFLAGS += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDFLAGS += -fsanitize=$(SANITIZE)
+endif
+
+ifeq ($(CUDA),1)
+QRN_CFLAGS += -DQRN_CUDA
+LIBS += -ldl
 endif
 
 ifdef FUZZER
@@ -58,6 +73,11 @@ LIB_DIRS := base core formats ops text model model/* backends backends/cpu backe
             $(ISA:%=backends/cpu/%)
 LIB_SRCS := $(sort $(foreach d,$(LIB_DIRS),$(wildcard src/$(d)/*.c)))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
+ifeq ($(CUDA),1)
+LIB_SRCS += $(wildcard src/backends/cuda/*.c)
+DEVICE_SRCS := $(wildcard src/backends/cuda/device/*.cu)
+LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o) $(DEVICE_SRCS:%.cu=$(BUILD)/%.o)
+endif
 TOOL_OBJS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/*.c tools/*/*.c))
 SUPPORT_OBJS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
@@ -73,6 +93,52 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) $(CPPFLAGS) -c $< -o $@
+
+# Device code: a fat binary for each file, put into an object as it is.  What ptxas says of registers
+# and spills stays beside it (scripts/check_spills.sh).  FMA is where it is written; subnormals are 0.
+NVCCFLAGS := -std=c++17 -O3 -fmad=false -ftz=true -Iinclude -Isrc -Xptxas -v \
+    $(foreach a,$(DEVICE_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+    $(foreach a,$(DEVICE_PTX),-gencode arch=compute_$(a),code=compute_$(a))
+$(BUILD)/src/backends/cuda/%.o: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
+$(BUILD)/src/backends/cuda/device/%.fatbin: src/backends/cuda/device/%.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MD -MT $@ -MF $(@:%=%.d) -fatbin -o $@ $< > $@.log 2>&1 || { cat $@.log; exit 1; }
+$(BUILD)/src/backends/cuda/device/%.S: $(BUILD)/src/backends/cuda/device/%.fatbin
+	$(Q)printf '.section .rodata\n.balign 64\n.globl %s\n.hidden %s\n%s:\n.incbin "%s"\n%s\n' \
+	    $(foreach i,1 2 3,qrn_cuda_image_$*) $< '.section .note.GNU-stack,"",%progbits' > $@
+$(BUILD)/src/backends/cuda/device/%.o: $(BUILD)/src/backends/cuda/device/%.S
+	$(Q)$(CC) -c -o $@ $<
+
+# A driver library without a GPU, with the same device code compiled for the CPU.
+EMULATOR := $(BUILD)/tests/emulator
+EMULATOR_OBJS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %/incomplete.c %/test_emulator.c,$(wildcard tests/emulator/*.c))) \
+    $(patsubst src/backends/cuda/device/%.cu,$(EMULATOR)/device/%.o,$(DEVICE_SRCS)) \
+    $(patsubst %.cu,$(BUILD)/%.o,$(wildcard tests/emulator/*.cu))
+EMULATOR_CXXFLAGS = -std=c++17 -O2 -g -fPIC -ffp-contract=off -fno-math-errno -Wall -Wextra \
+    -Wno-missing-field-initializers -Wno-unknown-pragmas -Wno-unused-function -fno-strict-aliasing \
+    -Iinclude -Isrc -Itests -include tests/emulator/cuda_on_cpu.h -DQRN_EMULATED -MMD -MP \
+    $(if $(WERROR),-Werror) $(EMULATOR_SANITIZE)
+# A thread sanitizer would want to be told of every switch of stacks.
+EMULATOR_SANITIZE := $(if $(filter-out thread,$(SANITIZE)),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all)
+$(BUILD)/tests/emulator/%.o: tests/emulator/%.c
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) $(CFLAGS) $(filter-out -fsanitize=thread,$(QRN_CFLAGS)) -Itests -isystem $(CUDA_HOME)/include -c $< -o $@
+$(EMULATOR)/device/%.o: src/backends/cuda/device/%.cu
+	@mkdir -p $(@D)
+	$(call say,CXX,$@)
+	$(Q)$(CXX) $(EMULATOR_CXXFLAGS) -x c++ -c $< -o $@
+$(EMULATOR)/%.o: tests/emulator/%.cu
+	@mkdir -p $(@D)
+	$(call say,CXX,$@)
+	$(Q)$(CXX) $(EMULATOR_CXXFLAGS) -x c++ -c $< -o $@
+$(EMULATOR)/libcuda_emulated.so: $(EMULATOR_OBJS)
+	$(call say,LD,$@)
+	$(Q)$(CXX) $(EMULATOR_SANITIZE) -shared -o $@ $^ -pthread
+$(EMULATOR)/libcuda_incomplete.so: $(EMULATOR)/incomplete.o
+	$(Q)$(CC) -shared -o $@ $^
+EMULATORS := $(if $(filter 1,$(CUDA)),$(EMULATOR)/libcuda_emulated.so $(EMULATOR)/libcuda_incomplete.so)
 
 # The tests link the archive, so that they reach what the shared library hides.
 $(BUILD)/libquern.a: $(LIB_OBJS)
@@ -105,6 +171,10 @@ $(BUILD)/tests/%: tests/%.c $(SUPPORT_OBJS) $(BUILD)/libquern.a
 	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) -Itests $(LDFLAGS) -o $@ $< $(SUPPORT_OBJS) $(BUILD)/libquern.a \
 	    -lcmocka $(if $(shell grep -l pcre2 $<),-lpcre2-8) $(TOOL_LIBS) $(LIBS)
 $(SUPPORT_OBJS): QRN_CFLAGS += -Itests
+$(SUPPORT_OBJS) $(TESTS): QRN_CFLAGS += -DQRN_TEST_EMULATOR='"$(filter %emulated.so,$(EMULATORS))"'
+ifeq ($(CUDA),1)
+$(BUILD)/tests/core/test_cuda $(BUILD)/tests/emulator/test_%: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
+endif
 
 # Fuzz targets: with FUZZER=1 CC=clang real ones (scripts/fuzz.sh), without it programs that replay
 # files.
@@ -120,7 +190,7 @@ $(BUILD)/quern.bash $(BUILD)/quern.zsh: $(BUILD)/quern.%: $(BUILD)/quern
 	$(Q)$< help --completion $* > $@
 DOCS := $(addprefix $(BUILD)/quern.,1 bash zsh)
 
-tests: $(TESTS) $(FUZZERS)
+tests: $(TESTS) $(FUZZERS) $(EMULATORS)
 
 # T="ops/test_matmul model" runs a part; a word matches anywhere in the name.
 check: all tests

@@ -4,6 +4,7 @@
 #     a part may end in $: the end of a name
 #     QRN_TEST_SECONDS   limit for one program (600)
 #     QRN_TEST_WRAPPER   a command to run programs with: "setarch -R"
+#     QRN_TEST_CUDA      "real": ops run on the GPU too; "": on none; otherwise on the emulated one
 # The last line is "N passed, N failed[, N skipped]"; the exit status is 0 only when nothing failed.
 build=${1:?usage: run_tests.sh BUILD [PART OF A NAME...]}; shift
 limit=${QRN_TEST_SECONDS:-600}

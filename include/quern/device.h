@@ -27,7 +27,7 @@ enum qrn_amx { QRN_AMX_AUTO, QRN_AMX_OFF };
 
 /** All zero: the CPU, a thread for each core this process may use, malloc, no limits. */
 struct qrn_device_options {
-    const char *name;                      /* "cpu"; NULL: "cpu" */
+    const char *name;                      /* "cpu" or "cuda"; NULL: "cpu" */
     int n_threads;                         /* 0: one for each core the process may run on */
     const struct qrn_thread_pool *threads; /* copied; NULL: threads of our own */
     struct qrn_host host;
@@ -36,12 +36,23 @@ struct qrn_device_options {
     const char *kernels;     /* comma-separated op=kernel to prefer: "rms_norm=cpu.rms_norm.avx2";
                                 NULL: the environment variable QRN_KERNEL; "": none */
     enum qrn_amx amx;
+    /* Of the device "cuda", which a build may leave out; n_threads, threads and amx say nothing to it. */
+    const char *cuda_driver; /* path of the driver's library; NULL: the environment variable
+                                QRN_CUDA_DRIVER; "": libcuda.so.1, where the system finds it */
+    int cuda_device;         /* which GPU, from 0 on, as the driver counts them */
+    void *cuda_context;      /* a CUcontext to work in, which must outlive the device; cuda_device is
+                                then not looked at.  NULL: the GPU's primary context */
+    void *cuda_stream;       /* a CUstream of that context to work on; NULL: one of our own */
 };
 
 /**
  * Opens a device.  Errors: QRN_ERR_ARGUMENT (unknown device, feature, op or kernel name; negative
- * n_threads; a value of amx that is none), QRN_ERR_UNSUPPORTED (a kernel that this machine cannot run), QRN_ERR_MEMORY,
- * QRN_ERR_DEVICE (threads cannot be started).
+ * n_threads; a value of amx that is none; no such GPU), QRN_ERR_UNSUPPORTED (a kernel that this
+ * machine cannot run; no driver, or one too old), QRN_ERR_MEMORY, QRN_ERR_DEVICE (threads cannot be
+ * started; the driver fails).
+ *
+ * A GPU that has failed in the midst of its work is lost: each call on such a device is
+ * QRN_ERR_DEVICE with the reason.  Other devices are not touched by it.
  */
 QRN_API enum qrn_status qrn_device_open(const struct qrn_device_options *options,
                                         struct qrn_device **out, struct qrn_error *err);
@@ -49,10 +60,11 @@ QRN_API enum qrn_status qrn_device_open(const struct qrn_device_options *options
 /** Everything made on the device must be gone.  NULL is allowed. */
 QRN_API void qrn_device_close(struct qrn_device *dev);
 
-QRN_API const char *qrn_device_name(const struct qrn_device *dev); /* "cpu" */
+QRN_API const char *qrn_device_name(const struct qrn_device *dev); /* "cpu", "cuda" */
 QRN_API int qrn_device_n_threads(const struct qrn_device *dev);
 
-/** What decides the bits of a result on this device: "cpu avx512vnni".  Lives as long as dev. */
+/** What decides the bits of a result on this device: "cpu avx512vnni", "cuda sm_90".  Lives as long
+ * as dev. */
 QRN_API const char *qrn_device_bits(const struct qrn_device *dev);
 
 /* --- buffers --- */
@@ -68,8 +80,21 @@ QRN_API enum qrn_status qrn_buffer_slice(struct qrn_buffer *parent, size_t offse
                                          struct qrn_buffer **out, struct qrn_error *err);
 QRN_API void qrn_buffer_retain(struct qrn_buffer *buffer);
 QRN_API void qrn_buffer_release(struct qrn_buffer *buffer); /* NULL is allowed */
+/** An address of the device: the host may use it only where the device is the CPU. */
 QRN_API void *qrn_buffer_data(const struct qrn_buffer *buffer);
 QRN_API size_t qrn_buffer_size(const struct qrn_buffer *buffer); /* a slice's own */
+
+/** Copies between memory of the host and a buffer, or between buffers of one device (which may be
+ * the same one, ranges apart); done on return, and after all that was submitted before.
+ * Errors: QRN_ERR_ARGUMENT (outside of a buffer; two devices; ranges that overlap),
+ * QRN_ERR_DEVICE. */
+QRN_API enum qrn_status qrn_buffer_write(struct qrn_buffer *buffer, size_t offset, const void *data,
+                                         size_t n_bytes, struct qrn_error *err);
+QRN_API enum qrn_status qrn_buffer_read(const struct qrn_buffer *buffer, size_t offset, void *data,
+                                        size_t n_bytes, struct qrn_error *err);
+QRN_API enum qrn_status qrn_buffer_copy(struct qrn_buffer *dst, size_t dst_offset,
+                                        const struct qrn_buffer *src, size_t src_offset,
+                                        size_t n_bytes, struct qrn_error *err);
 
 /** A contiguous tensor at offset bytes into buffer, with the rest of the buffer as its extent.
  * Errors: QRN_ERR_ARGUMENT, QRN_ERR_SHAPE (does not fit). */

@@ -6,7 +6,8 @@
 /* X(name, "VARIABLE", "meaning") */
 #define QRN_ENV_LIST(X)                                                                      \
     X(cpu_disable, "QRN_CPU_DISABLE", "comma-separated CPU features not to use")             \
-    X(kernels, "QRN_KERNEL", "comma-separated op=kernel pairs that override the choice")
+    X(kernels, "QRN_KERNEL", "comma-separated op=kernel pairs that override the choice")     \
+    X(cuda_driver, "QRN_CUDA_DRIVER", "path of NVIDIA's driver library")
 
 struct qrn_env {
 #define X(name, variable, meaning) const char *name;

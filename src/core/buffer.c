@@ -37,6 +37,7 @@ static enum qrn_status buffer_new(struct qrn_device *dev, size_t n_bytes, size_t
     b->data = dev->backend->alloc(dev, n_reserved);
     if (!b->data) {
         qrn_free(&dev->host.allocator, b, sizeof *b);
+        if (dev->backend->copies) QRN_TRY(dev->backend->copies->state(dev, err));
         return qrn_fail_memory(err, n_reserved, "a buffer");
     }
     atomic_init(&b->n_references, 1);
@@ -111,6 +112,71 @@ void *qrn_buffer_data(const struct qrn_buffer *b)
 size_t qrn_buffer_size(const struct qrn_buffer *b)
 {
     return b->n_bytes;
+}
+
+static enum qrn_status check_range(const struct qrn_buffer *b, size_t offset, size_t n_bytes,
+                                   const char *what, struct qrn_error *err)
+{
+    if (offset <= b->n_bytes && n_bytes <= b->n_bytes - offset) return QRN_OK;
+    return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: %zu bytes at %zu do not lie in a buffer of %zu",
+                    what, n_bytes, offset, b->n_bytes);
+}
+
+enum qrn_status qrn_buffer_write(struct qrn_buffer *b, size_t offset, const void *data,
+                                 size_t n_bytes, struct qrn_error *err)
+{
+    struct qrn_device *dev = b->dev;
+    enum qrn_status status = check_range(b, offset, n_bytes, "writing a buffer", err);
+    if (status != QRN_OK || n_bytes == 0) return status;
+    pthread_mutex_lock(&dev->lock);
+    if (qrn_device_host_reads(dev))
+        memcpy(b->data + offset, data, n_bytes);
+    else
+        status = dev->backend->copies->write(dev, b->data + offset, data, n_bytes, err);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
+}
+
+enum qrn_status qrn_buffer_read(const struct qrn_buffer *b, size_t offset, void *data,
+                                size_t n_bytes, struct qrn_error *err)
+{
+    struct qrn_device *dev = b->dev;
+    enum qrn_status status = check_range(b, offset, n_bytes, "reading a buffer", err);
+    if (status != QRN_OK || n_bytes == 0) return status;
+    pthread_mutex_lock(&dev->lock);
+    if (qrn_device_host_reads(dev))
+        memcpy(data, b->data + offset, n_bytes);
+    else
+        status = dev->backend->copies->read(dev, data, b->data + offset, n_bytes, err);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
+}
+
+enum qrn_status qrn_buffer_copy(struct qrn_buffer *dst, size_t dst_offset,
+                                const struct qrn_buffer *src, size_t src_offset, size_t n_bytes,
+                                struct qrn_error *err)
+{
+    struct qrn_device *dev = dst->dev;
+    QRN_TRY(check_range(dst, dst_offset, n_bytes, "copying to a buffer", err));
+    QRN_TRY(check_range(src, src_offset, n_bytes, "copying from a buffer", err));
+    if (src->dev != dev)
+        return qrn_fail(err, QRN_ERR_ARGUMENT,
+                        "a copy from a buffer of device %s to one of another, %s", src->dev->bits,
+                        dev->bits);
+    char *to = dst->data + dst_offset;
+    const char *from = src->data + src_offset;
+    if (n_bytes == 0) return QRN_OK;
+    if ((uintptr_t)to < (uintptr_t)from + n_bytes && (uintptr_t)from < (uintptr_t)to + n_bytes)
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "a copy of %zu bytes to where it overlaps itself",
+                        n_bytes);
+    enum qrn_status status = QRN_OK;
+    pthread_mutex_lock(&dev->lock);
+    if (qrn_device_host_reads(dev))
+        memcpy(to, from, n_bytes);
+    else
+        status = dev->backend->copies->within(dev, to, from, n_bytes, err);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
 }
 
 enum qrn_status qrn_buffer_tensor(const struct qrn_buffer *b, size_t offset, enum qrn_dtype dtype,

@@ -64,6 +64,7 @@ enum qrn_status qrn_device_open(const struct qrn_device_options *options, struct
     }
     struct qrn_device_options effective = *o;
     if (!o->cpu_disable) effective.cpu_disable = env.cpu_disable;
+    if (!o->cuda_driver) effective.cuda_driver = env.cuda_driver;
     enum qrn_status status = backend->open(dev, &effective, err);
     if (status == QRN_OK) {
         status = prefer(dev, o->kernels ? o->kernels : env.kernels, err);
@@ -107,7 +108,7 @@ enum qrn_status qrn_kernel_run(struct qrn_device *dev, const struct qrn_kernel *
 {
     const struct qrn_op *op = qrn_op(kernel->op);
     const struct qrn_step step = {.op = op, .kernel = kernel, .args = args, .lane = QRN_ALL_LANES};
-    if (op->check_data) QRN_TRY(op->check_data(args, err));
+    if (op->check_data && qrn_device_host_reads(dev)) QRN_TRY(op->check_data(args, err));
     const size_t scratch = kernel->scratch_bytes ? kernel->scratch_bytes(args, dev->n_threads) : 0;
     pthread_mutex_lock(&dev->lock);
     const enum qrn_status status = dev->backend->execute(dev, &step, 1, scratch, err);

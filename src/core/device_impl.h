@@ -20,6 +20,9 @@ struct qrn_step {
 };
 #define QRN_ALL_LANES (-1)
 
+struct qrn_copies;
+struct qrn_replays;
+
 struct qrn_backend {
     const char *name;
     const struct qrn_kernel *const *kernels; /* NULL at the end; best first within an op */
@@ -34,6 +37,40 @@ struct qrn_backend {
     void (*free)(struct qrn_device *dev, void *memory, size_t n_bytes);
     void (*zero)(struct qrn_device *dev, void *memory, size_t n_bytes);
     const char *(*feature_name)(int bit); /* NULL past the last */
+
+    /* NULL where the host reads and writes the device's memory itself.  Elsewhere core looks at no
+     * numbers inside tensors, and kernels must bear any: they access nothing outside, and what
+     * cannot be worked out becomes NaN. */
+    const struct qrn_copies *copies;
+    /* NULL where a recording is run by execute as often as it is submitted. */
+    const struct qrn_replays *replays;
+};
+
+/* Between the host's memory and the device's; done on return.  dev->lock is held. */
+struct qrn_copies {
+    enum qrn_status (*write)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                             struct qrn_error *err);
+    enum qrn_status (*read)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                            struct qrn_error *err);
+    enum qrn_status (*within)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                              struct qrn_error *err);
+    /* Makes host memory readable and writable by the device at the same address, until it is
+     * forgotten; begin and n_bytes are whole pages. */
+    enum qrn_status (*share)(struct qrn_device *dev, void *begin, size_t n_bytes,
+                             struct qrn_error *err);
+    void (*unshare)(struct qrn_device *dev, void *begin);
+    /* QRN_OK, or why nothing on the device works any more. */
+    enum qrn_status (*state)(struct qrn_device *dev, struct qrn_error *err);
+};
+
+/* Recordings that are kept in a form of the backend's own.  dev->lock is held. */
+struct qrn_replays {
+    /* As execute, for steps begin .. end - 1 of a recording; *recorded is the backend's and NULL at
+     * first.  Steps that were submitted once do not change until they are forgotten. */
+    enum qrn_status (*submit)(struct qrn_device *dev, const struct qrn_step *steps, size_t begin,
+                              size_t end, size_t scratch_bytes, void **recorded,
+                              struct qrn_error *err);
+    void (*forget)(struct qrn_device *dev, void *recorded);
 };
 
 struct qrn_device {
@@ -66,6 +103,12 @@ void qrn_op_record(struct qrn_encoder *enc, enum qrn_op_id op, const void *args)
 /* Submits ops begin .. end - 1 of a recording. */
 enum qrn_status qrn_encoder_submit_range(struct qrn_encoder *enc, size_t begin, size_t end,
                                          struct qrn_error *err);
+
+/* Whether the host may read and write the device's memory where it lies. */
+static inline bool qrn_device_host_reads(const struct qrn_device *dev)
+{
+    return dev->backend->copies == NULL;
+}
 
 /* Whether somebody else holds the buffer too: then it must not be written. */
 bool qrn_buffer_is_shared(const struct qrn_buffer *buffer);

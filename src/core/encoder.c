@@ -9,6 +9,7 @@ struct qrn_encoder {
     struct qrn_step *steps;
     size_t n_steps, n_steps_reserved;
     struct qrn_plan plan;
+    void *recorded;           /* the backend's, see struct qrn_replays */
     struct qrn_error failure; /* status QRN_OK: none */
 };
 
@@ -22,9 +23,20 @@ enum qrn_status qrn_encoder_create(struct qrn_device *dev, struct qrn_encoder **
     return QRN_OK;
 }
 
+static void forget_recorded(struct qrn_encoder *enc)
+{
+    struct qrn_device *dev = enc->dev;
+    if (!enc->recorded) return;
+    pthread_mutex_lock(&dev->lock);
+    dev->backend->replays->forget(dev, enc->recorded);
+    pthread_mutex_unlock(&dev->lock);
+    enc->recorded = NULL;
+}
+
 void qrn_encoder_reset(struct qrn_encoder *enc)
 {
     const struct qrn_allocator *a = &enc->dev->host.allocator;
+    forget_recorded(enc);
     for (size_t i = 0; i < enc->n_steps; i++) {
         union {
             const void *in;
@@ -93,7 +105,7 @@ void qrn_op_record(struct qrn_encoder *enc, enum qrn_op_id op, const void *args)
 static enum qrn_status check_data(const struct qrn_encoder *enc, size_t begin, size_t end,
                                   struct qrn_error *err)
 {
-    for (size_t i = begin; i < end; i++) {
+    for (size_t i = begin; i < end && qrn_device_host_reads(enc->dev); i++) {
         const struct qrn_step *step = &enc->steps[i];
         if (step->op->check_data && !step->check_late)
             QRN_TRY(step->op->check_data(step->args, err));
@@ -111,9 +123,13 @@ enum qrn_status qrn_encoder_submit_range(struct qrn_encoder *enc, size_t begin, 
     if (begin == end) return QRN_OK;
     QRN_TRY(check_data(enc, begin, end, err));
     struct qrn_device *dev = enc->dev;
+    const struct qrn_backend *b = dev->backend;
+    const size_t scratch_bytes = enc->plan.scratch_bytes;
     pthread_mutex_lock(&dev->lock);
     const enum qrn_status status =
-        dev->backend->execute(dev, enc->steps + begin, end - begin, enc->plan.scratch_bytes, err);
+        b->replays
+            ? b->replays->submit(dev, enc->steps, begin, end, scratch_bytes, &enc->recorded, err)
+            : b->execute(dev, enc->steps + begin, end - begin, scratch_bytes, err);
     pthread_mutex_unlock(&dev->lock);
     return status;
 }

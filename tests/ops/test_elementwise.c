@@ -35,7 +35,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_add);
     for (size_t o = 0; o < N_OPS; o++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             const int64_t shape[] = {cases[i].n0, cases[i].n1, cases[i].d};
@@ -65,7 +65,7 @@ static void test_strided(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {7};
-    devices_open(&d, 3);
+    devices_open_for(&d, 3, QRN_OP_add);
     const struct qrn_tensor fused = mem_filled(&m, &r, 2.0, 3, (const int64_t[]){5, 3, 80});
     const struct qrn_tensor x = mem_filled(&m, &r, 2.0, 3, (const int64_t[]){5, 3, 40});
     const struct qrn_tensor wide = mem_filled(&m, &r, 2.0, 3, (const int64_t[]){5, 3, 55});
@@ -86,7 +86,7 @@ static void test_place_does_not_matter(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {8};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_add);
     const struct qrn_tensor x = mem_filled(&m, &r, 4.0, 2, (const int64_t[]){1, 200});
     const struct qrn_tensor y = mem_filled(&m, &r, 4.0, 2, (const int64_t[]){1, 200});
     const struct qrn_tensor out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){1, 200});
@@ -115,7 +115,7 @@ static void test_rounded(void **state)
         enum qrn_dtype type;
     } some[] = {{1, 3584, QRN_Q8_ACT}, {7, 384, QRN_Q8_ACT}, {3, 1111, QRN_BF16}};
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_add);
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         struct mem m = {0};
         struct rng r = {i + 70};
@@ -155,22 +155,26 @@ static void test_extremes(void **state)
     static const float silu_want[] = {NAN, 0.0f, 0.0f, 0.0f, 178.0f, 2e30f};
     static const float sigmoid_want[] = {0.0f, 0.0f, 0.0f, 0.0f, 2.0f, 2.0f};
     struct devices d;
-    devices_open(&d, 1);
+    struct mem m = {0};
+    devices_open_for(&d, 1, QRN_OP_add);
     for (size_t j = 0; j < d.n; j++)
         for (size_t i = 0; i < sizeof gate / sizeof *gate; i++) {
-            float two = 2.0f, y = 7.0f;
-            const struct qrn_tensor g = qrn_tensor_1d(QRN_F32, &gate[i], 1);
-            const struct qrn_tensor t = qrn_tensor_1d(QRN_F32, &two, 1);
-            const struct qrn_tensor out = qrn_tensor_1d(QRN_F32, &y, 1);
+            const struct qrn_tensor g = mem_tensor(&m, QRN_F32, 1, (const int64_t[]){1});
+            const struct qrn_tensor t = mem_tensor(&m, QRN_F32, 1, (const int64_t[]){1});
+            const struct qrn_tensor out = mem_tensor(&m, QRN_F32, 1, (const int64_t[]){1});
+            const float *y = out.data;
+            *(float *)g.data = gate[i];
+            *(float *)t.data = 2.0f;
             const struct qrn_silu_mul_args s = {g, t, out};
             assert_int_equal(qrn_silu_mul(d.dev[j], &s, NULL), QRN_OK);
             if (!isnan(silu_want[i]))
-                assert_float_equal(y, silu_want[i], fabsf(silu_want[i]) * 1e-6f);
+                assert_float_equal(*y, silu_want[i], fabsf(silu_want[i]) * 1e-6f);
             const struct qrn_sigmoid_mul_args b = {t, g, out};
             assert_int_equal(qrn_sigmoid_mul(d.dev[j], &b, NULL), QRN_OK);
-            assert_float_equal(y, sigmoid_want[i], 1e-6f);
+            assert_float_equal(*y, sigmoid_want[i], 1e-6f);
         }
     devices_close(&d);
+    mem_free_all(&m);
 }
 
 static void test_errors(void **state)

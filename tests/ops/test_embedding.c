@@ -32,7 +32,7 @@ static void test_types(void **state)
                  {1280, 3, 128, QRN_F16},
                  {256, 0, 32, QRN_F32}};
     struct devices d;
-    devices_open(&d, 3);
+    devices_open_for(&d, 3, QRN_OP_embedding);
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
             struct mem m = {0};
@@ -55,7 +55,7 @@ static void test_packed(void **state)
     static const int64_t groups[] = {32, 64, 128};
     struct devices d;
     size_t n_packed = 0;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_embedding);
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
         for (size_t c = 0; c < 3; c++) {
             struct mem m = {0};
@@ -97,7 +97,7 @@ static void test_strided(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {2};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_embedding);
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
         struct qrn_embedding_args a = make(&m, &r, t, 12, 1024, 5, 32, QRN_F32);
         const struct qrn_tensor out = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){5, 600});

@@ -34,7 +34,7 @@ static void test_reference(void **state)
     };
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_gdn_gates);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -69,7 +69,7 @@ static void test_relative(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {7};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_gdn_gates);
     struct qrn_gdn_gates_args a = make(&m, &r, T, H, 1.0);
     for (int64_t h = 0; h < H; h++) {
         ((float *)a.a_scale.data)[h] = -1.0f;

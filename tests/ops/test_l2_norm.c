@@ -22,7 +22,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_l2_norm);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int64_t shape[] = {cases[i].n0, cases[i].n1, cases[i].d};
         struct mem m = {0};
@@ -47,7 +47,7 @@ static void test_strided(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {99};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_l2_norm);
     /* keys inside rows of [query | key | value] */
     const struct qrn_tensor fused = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 96});
     const struct qrn_tensor out = mem_filled(&m, &r, 1.0, 3, (const int64_t[]){6, 2, 30});

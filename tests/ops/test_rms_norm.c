@@ -32,7 +32,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_rms_norm);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -55,7 +55,7 @@ static void test_strided(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {99};
-    devices_open(&d, 1);
+    devices_open_for(&d, 1, QRN_OP_rms_norm);
     /* the first 20 of rows of 50, as in a fused projection */
     struct qrn_tensor wide = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 50});
     struct qrn_tensor out = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 50});
@@ -112,7 +112,7 @@ static void test_rounded(void **state)
         {4, 1111, QRN_BF16, true},
     };
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_rms_norm);
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         struct mem m = {0};
         struct rng r = {i + 70};
@@ -152,7 +152,7 @@ static void test_golden(void **state)
     struct devices d;
     struct mem m = {0};
     struct tensor_file file;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_rms_norm);
     tensor_file_open("tests/data/op_goldens.safetensors", &file);
     struct qrn_rms_norm_args a = {
         .x = golden_tensor(&m, &file, "rms_norm_gated.0.x", QRN_F32, 2, shape),

@@ -49,7 +49,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_rope);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -105,7 +105,7 @@ static void test_far_angles(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {9};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_rope);
     struct qrn_rope_args a = {.x = mem_tensor(&m, QRN_F32, 3, (const int64_t[]){T, 1, 2 * HALF}),
                               .out = mem_tensor(&m, QRN_F32, 3, (const int64_t[]){T, 1, 2 * HALF}),
                               .positions = mem_tensor(&m, QRN_I32, 1, (const int64_t[]){T}),

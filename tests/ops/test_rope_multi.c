@@ -48,7 +48,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_rope_multi);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -68,7 +68,7 @@ static void test_equal_axes(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 1);
+    devices_open_for(&d, 1, QRN_OP_rope_multi);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (cases[i].mode == QRN_ROPE_VISION) continue;
         struct mem m = {0};
@@ -180,7 +180,7 @@ static void test_entries(void **state)
     struct tensor_file f;
     struct devices d;
     tensor_file_open(path ? path : "tests/data/attention_goldens.safetensors", &f);
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_rope_multi);
     for (int i = path ? 0 : 1; i < 2; i++) {
         struct mem m = {0};
         const int64_t n_tokens = shapes[i][1], width = shapes[i][2], n = 2 * n_tokens * width;

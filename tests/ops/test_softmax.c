@@ -43,7 +43,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_softmax);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -66,7 +66,7 @@ static void test_infinities(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 1);
+    devices_open_for(&d, 1, QRN_OP_softmax);
     for (size_t j = 0; j < d.n; j++) {
         float x[3][40], out[3][40];
         for (int i = 0; i < 40; i++) {
@@ -93,7 +93,7 @@ static void test_strided(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {9};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_softmax);
     const struct qrn_tensor x = mem_filled(&m, &r, 2.0, 2, (const int64_t[]){6, 50}),
                             out = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 50}),
                             mask = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 30});

@@ -35,9 +35,89 @@ int64_t rng_below(struct rng *r, int64_t n)
 
 struct block {
     struct block *next;
+    struct block *older, *newer; /* among all that live */
     void *map;
-    size_t n_map;
+    size_t n_map, n_shared; /* with the GPU: whole pages from map on, or 0 */
 };
+
+/* A GPU, once a test has asked for one, until the program ends: what lives is shared with it. */
+static struct {
+    struct qrn_device *dev;
+    bool looked_for;
+    struct block *newest;
+} gpu;
+
+static void share(struct block *b, size_t body)
+{
+    struct qrn_error err;
+    if (!gpu.dev || body == 0 || b->n_shared) return;
+    pthread_mutex_lock(&gpu.dev->lock);
+    const enum qrn_status status = gpu.dev->backend->copies->share(gpu.dev, b->map, body, &err);
+    pthread_mutex_unlock(&gpu.dev->lock);
+    if (status != QRN_OK) fail_msg("%s", err.text);
+    b->n_shared = body;
+}
+
+static size_t body_of(const struct block *b)
+{
+    return b->n_map - (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void add_block(struct block *b)
+{
+    b->older = gpu.newest;
+    b->newer = NULL;
+    if (gpu.newest) gpu.newest->newer = b;
+    gpu.newest = b;
+    b->n_shared = 0;
+    share(b, body_of(b));
+}
+
+static void remove_block(struct block *b)
+{
+    if (b->n_shared) {
+        pthread_mutex_lock(&gpu.dev->lock);
+        gpu.dev->backend->copies->unshare(gpu.dev, b->map);
+        pthread_mutex_unlock(&gpu.dev->lock);
+    }
+    if (b->older) b->older->newer = b->newer;
+    if (b->newer)
+        b->newer->older = b->older;
+    else
+        gpu.newest = b->older;
+}
+
+struct qrn_device *op_test_open_gpu(struct qrn_error *err)
+{
+    const char *which = getenv("QRN_TEST_CUDA");
+    struct qrn_device *dev;
+    if (!which) which = QRN_TEST_EMULATOR;
+    const bool real = strcmp(which, "real") == 0;
+    if (!real && (!*which || access(which, R_OK) != 0)) return NULL;
+    const struct qrn_device_options o = {.name = "cuda", .cuda_driver = real ? "" : which};
+    if (qrn_device_open(&o, &dev, err) != QRN_OK) fail_msg("%s: %s", which, err->text);
+    return dev;
+}
+
+static void close_gpu(void)
+{
+    for (struct block *b = gpu.newest; b; b = b->older)
+        if (b->n_shared) gpu.dev->backend->copies->unshare(gpu.dev, b->map);
+    qrn_device_close(gpu.dev);
+}
+
+/* Whether there is a GPU with a kernel for the op. */
+static bool gpu_has(enum qrn_op_id op)
+{
+    struct qrn_error err;
+    if (!gpu.looked_for) {
+        gpu.looked_for = true;
+        gpu.dev = op_test_open_gpu(&err);
+        if (gpu.dev) (void)atexit(close_gpu);
+        for (struct block *b = gpu.newest; b; b = b->older) share(b, body_of(b));
+    }
+    return gpu.dev && qrn_kernel_at(gpu.dev, op, 0);
+}
 
 void *mem_guarded(struct mem *m, size_t n_bytes)
 {
@@ -51,6 +131,7 @@ void *mem_guarded(struct mem *m, size_t n_bytes)
     assert_int_equal(mprotect((char *)b->map + body, page, PROT_NONE), 0);
     b->next = m->blocks;
     m->blocks = b;
+    add_block(b);
     return (char *)b->map + body - n_bytes;
 }
 
@@ -58,6 +139,7 @@ void mem_free_all(struct mem *m)
 {
     for (struct block *b = m->blocks; b;) {
         struct block *next = b->next;
+        remove_block(b);
         munmap(b->map, b->n_map);
         free(b);
         b = next;
@@ -105,6 +187,17 @@ void devices_open(struct devices *d, int n_threads)
         else
             d->dev[d->n++] = dev;
     }
+}
+
+void devices_open_for(struct devices *d, int n_threads, enum qrn_op_id op)
+{
+    struct qrn_error err;
+    devices_open(d, n_threads);
+    if (!gpu_has(op)) return;
+    assert_true(d->n < MAX_DEVICES);
+    d->dev[d->n] = op_test_open_gpu(&err);
+    assert_non_null(d->dev[d->n]);
+    d->n++;
 }
 
 void devices_close(struct devices *d)
@@ -309,6 +402,55 @@ void op_test_against_reference(struct qrn_device *dev, enum qrn_op_id id, const 
     mem_free_all(&mem);
 }
 
+/* One way to run args: directly, or recorded and submitted once or more. */
+static void run_once(const struct qrn_device_options *o, int n_submits, enum qrn_op_id id,
+                     const void *args, const struct saved *before, const char *what)
+{
+    const struct qrn_op *op = qrn_op(id);
+    struct qrn_error err = {0};
+    struct qrn_device *dev = NULL;
+    struct qrn_encoder *enc = NULL;
+    char own[MAX_ARGS];
+    memcpy(own, args, op->args_bytes);
+    if (o && qrn_device_open(o, &dev, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
+    if (!o) dev = op_test_open_gpu(&err);
+    enum qrn_status status = QRN_OK;
+    if (n_submits) {
+        assert_int_equal(qrn_encoder_create(dev, &enc, &err), QRN_OK);
+        qrn_op_record(enc, id, args);
+    }
+    for (int i = 0; i < (n_submits ? n_submits : 1) && status == QRN_OK; i++) {
+        for (size_t k = 0; k < op->n_operands; k++)
+            if (writes(op, k, own))
+                memcpy(tensor_in(op, k, own)->data, before->bytes[k], tensor_in(op, k, own)->n_bytes);
+        status = enc ? qrn_encoder_submit(enc, &err) : qrn_op_call(dev, id, args, &err);
+    }
+    qrn_encoder_destroy(enc);
+    qrn_device_close(dev);
+    if (status != QRN_OK) fail_msg("%s: %s", what, err.text);
+}
+
+/* A GPU's bits are its own; they too are the same each time. */
+static void same_bits_on_gpu(enum qrn_op_id id, void *own, const struct saved *before,
+                             const struct saved *first, const char *what)
+{
+    const struct qrn_op *op = qrn_op(id);
+    const struct qrn_kernel *k;
+    if (!gpu_has(id) || qrn_kernel_choose(gpu.dev, id, own, &k, NULL) != QRN_OK) return;
+    for (int run = 0; run < 3; run++) { /* directly; recorded; replayed twice */
+        run_once(NULL, run == 2 ? 3 : run, id, own, before, what);
+        for (size_t i = 0; i < op->n_operands; i++) {
+            if (!writes(op, i, own)) continue;
+            const struct qrn_tensor *t = tensor_in(op, i, own);
+            if (run == 0)
+                memcpy(first->bytes[i], t->data, t->n_bytes);
+            else if (memcmp(first->bytes[i], t->data, t->n_bytes) != 0)
+                fail_msg("%s: %s differs on the GPU when %s", what, op->operands[i].name,
+                         run == 1 ? "recorded" : "replayed");
+        }
+    }
+}
+
 void op_test_same_bits(enum qrn_op_id id, const void *args, const char *what)
 {
     const struct qrn_op *op = qrn_op(id);
@@ -324,25 +466,8 @@ void op_test_same_bits(enum qrn_op_id id, const void *args, const char *what)
             memcpy(before.bytes[i], t->data, t->n_bytes);
         }
     for (int run = 0; run < 5; run++) { /* 1, 2, 3 threads; recorded, submitted once; twice */
-        struct qrn_error err = {0};
-        struct qrn_device *dev;
-        struct qrn_encoder *enc = NULL;
         const struct qrn_device_options o = {.n_threads = run < 3 ? run + 1 : 2};
-        if (qrn_device_open(&o, &dev, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
-        enum qrn_status status = QRN_OK;
-        if (run >= 3) {
-            assert_int_equal(qrn_encoder_create(dev, &enc, &err), QRN_OK);
-            qrn_op_record(enc, id, args);
-        }
-        for (int repeat = 0; repeat <= (run == 4) && status == QRN_OK; repeat++) {
-            for (size_t i = 0; i < op->n_operands; i++)
-                if (writes(op, i, own))
-                    memcpy(tensor_in(op, i, own)->data, before.bytes[i], tensor_in(op, i, own)->n_bytes);
-            status = enc ? qrn_encoder_submit(enc, &err) : qrn_op_call(dev, id, args, &err);
-        }
-        qrn_encoder_destroy(enc);
-        qrn_device_close(dev);
-        if (status != QRN_OK) fail_msg("%s: %s", what, err.text);
+        run_once(&o, run < 3 ? 0 : run - 2, id, args, &before, what);
         for (size_t i = 0; i < op->n_operands; i++) {
             if (!writes(op, i, own)) continue;
             const struct qrn_tensor *t = tensor_in(op, i, own);
@@ -353,6 +478,7 @@ void op_test_same_bits(enum qrn_op_id id, const void *args, const char *what)
                          op->operands[i].name, run);
         }
     }
+    same_bits_on_gpu(id, own, &before, &first, what);
     for (size_t i = 0; i < op->n_operands; i++)
         if (writes(op, i, own))
             memcpy(tensor_in(op, i, own)->data, before.bytes[i], tensor_in(op, i, own)->n_bytes);

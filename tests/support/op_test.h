@@ -35,12 +35,19 @@ void mem_free_all(struct mem *m);
 
 /* Devices with every set of features that matters on this machine, newest first: all, then AVX-512
  * VNNI off, AVX-512 off, AVX2 off; on Arm i8mm off, dotprod off, NEON off.  n_threads as given.  Opened once, closed by test_devices_close. */
-#define MAX_DEVICES 8
+#define MAX_DEVICES 9
 struct devices {
     struct qrn_device *dev[MAX_DEVICES];
     size_t n;
 };
 void devices_open(struct devices *d, int n_threads);
+/* The same, and a GPU, real or emulated, if there is one that has a kernel for the op.  It is the one
+ * that the environment variable QRN_TEST_CUDA names: "real", the path of an emulator, or "" for none;
+ * without the variable the emulator that was built with the tests.  Memory of mem_guarded is shared
+ * with it; other memory of the host must not be given to ops that it runs. */
+void devices_open_for(struct devices *d, int n_threads, enum qrn_op_id op);
+/* That GPU, opened once more; NULL when there is none. */
+struct qrn_device *op_test_open_gpu(struct qrn_error *err);
 void devices_close(struct devices *d);
 
 /* Runs the reference of op into F64 copies of the written operands, then every kernel of dev that
@@ -51,7 +58,8 @@ void devices_close(struct devices *d);
  * Devices share kernels: one that has passed an equal case with as many threads is not run again. */
 void op_test_against_reference(struct qrn_device *dev, enum qrn_op_id op, const void *args,
                                double tolerance, const char *what);
-/* The same bits from the direct call with 1, 2 and 3 threads and from an encoder submitted twice. */
+/* The same bits from the direct call with 1, 2 and 3 threads and from an encoder submitted twice; on a
+ * GPU that has the op, the same among themselves. */
 void op_test_same_bits(enum qrn_op_id op, const void *args, const char *what);
 /* The call fails with that status and a text that contains the fragment. */
 void op_test_fails(struct qrn_device *dev, enum qrn_op_id op, const void *args,

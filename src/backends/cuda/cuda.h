@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ * Inside a CUDA device: what the parts of the backend share.
+ *
+ * Whatever calls the driver enters the device's context and leaves it, so that the library serves
+ * inside programs that have contexts of their own. */
+#ifndef QUERN_BACKENDS_CUDA_CUDA_H
+#define QUERN_BACKENDS_CUDA_CUDA_H
+
+#include <stdatomic.h>
+#include "backends/cuda/driver.h"
+#include "core/device_impl.h"
+
+/* What device code needs; machine code for sm_90a and sm_100 runs on that architecture alone. */
+enum qrn_cuda_feature {
+    QRN_CUDA_SM80 = 1 << 0, /* compute capability 8.0 or more */
+    QRN_CUDA_SM90 = 1 << 1, /* 9.0 */
+    QRN_CUDA_SM100 = 1 << 2 /* 10.0 */
+};
+
+struct qrn_cuda_functions; /* see launch.c */
+
+struct qrn_cuda {
+    struct qrn_cuda_driver driver;
+    const struct qrn_allocator *allocator;
+    CUdevice device;
+    CUcontext context;
+    CUstream stream;
+    bool owns_context, owns_stream;
+    int capability, n_multiprocessors; /* 90 is 9.0 */
+    CUdeviceptr scratch;
+    size_t scratch_bytes;
+    uint64_t scratch_generation; /* counts its addresses */
+    struct qrn_cuda_functions *functions;
+    _Atomic int lost; /* the CUresult after which nothing works, or 0 */
+};
+
+/* Makes the device's context current; says so when the device is lost. */
+enum qrn_status qrn_cuda_enter(struct qrn_cuda *cuda, struct qrn_error *err);
+void qrn_cuda_leave(struct qrn_cuda *cuda);
+
+/* The status of a result, with a sentence that says what was tried; notes when the device is lost. */
+enum qrn_status qrn_cuda_status(struct qrn_cuda *cuda, CUresult result, const char *what,
+                                struct qrn_error *err);
+
+/* memory.c: the context is current. */
+enum qrn_status qrn_cuda_reserve_scratch(struct qrn_cuda *cuda, size_t n_bytes,
+                                         struct qrn_error *err);
+void *qrn_cuda_alloc(struct qrn_device *dev, size_t n_bytes);
+void qrn_cuda_free(struct qrn_device *dev, void *memory, size_t n_bytes);
+void qrn_cuda_zero(struct qrn_device *dev, void *memory, size_t n_bytes);
+extern const struct qrn_copies qrn_cuda_copies;
+
+/* replay.c */
+enum qrn_status qrn_cuda_execute(struct qrn_device *dev, const struct qrn_step *steps,
+                                 size_t n_steps, size_t scratch_bytes, struct qrn_error *err);
+extern const struct qrn_replays qrn_cuda_replays;
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ * How device code is declared.  A function takes one struct by value, p; its name is unique among all
+ * files and begins with qrn_.  The same files are compiled for the tests' emulator, which defines
+ * QRN_EMULATED (tests/emulator/cuda_on_cpu.h). */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_KERNEL_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_KERNEL_CUH
+
+#include <stdint.h>
+
+#ifndef QRN_EMULATED
+#define QRN_DEVICE_FUNCTION(name, n_threads, params) \
+    extern "C" __global__ void __launch_bounds__(n_threads) name(const __grid_constant__ struct params p)
+/* All of a block's dynamic shared memory, as an array. */
+#define QRN_DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
+#endif
+
+#define QRN_ALL_OF_WARP 0xffffffffu
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ * Numbers: 16-bit floats to float and back, bit by bit as base/half.h has them (NaNs keep what they
+ * carry), and the one exponential that all device code uses. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_NUMBERS_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_NUMBERS_CUH
+
+#include "backends/cuda/device/kernel.cuh"
+
+static __device__ __forceinline__ float qrn_float_of_bf16(uint16_t h)
+{
+    return __uint_as_float((uint32_t)h << 16);
+}
+
+static __device__ __forceinline__ uint16_t qrn_bf16_of_float(float f)
+{
+    const uint32_t bits = __float_as_uint(f);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((bits >> 16) | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+static __device__ __forceinline__ float qrn_float_of_f16(uint16_t h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
+                   mantissa = h & 0x3ffu;
+    if (exponent == 31) return __uint_as_float(sign | 0x7f800000u | mantissa << 13);
+    if (exponent) return __uint_as_float(sign | (exponent + 112u) << 23 | mantissa << 13);
+    const float magnitude = (float)mantissa * 0x1p-24f;
+    return sign ? -magnitude : magnitude;
+}
+
+static __device__ __forceinline__ uint16_t qrn_f16_of_float(float f)
+{
+    const uint32_t bits = __float_as_uint(f), sign = (bits >> 16) & 0x8000u, a = bits & 0x7fffffffu;
+    if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | ((a >> 13) & 0x3ffu));
+    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* rounds to 65536 or more */
+    if (a >= 0x38800000u) {                                  /* normal: 2^-14 and up */
+        const uint32_t rounded = a + 0xfffu + ((a >> 13) & 1u);
+        return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
+    }
+    if (a < 0x33000000u) return (uint16_t)sign; /* below half of the least subnormal */
+    const uint32_t shift = 126u - (a >> 23), m = (a & 0x7fffffu) | 0x800000u; /* 14..24 */
+    const uint32_t half = 1u << (shift - 1), rest = m & ((1u << shift) - 1);
+    uint32_t q = m >> shift;
+    if (rest > half || (rest == half && (q & 1u))) q++;
+    return (uint16_t)(sign | q);
+}
+
+/* exp(x) to about one unit of the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2], whose
+ * coefficients are Taylor's.  Above 88.73 infinity, below -87.33 zero, as subnormals are flushed;
+ * NaN stays NaN. */
+static __device__ __forceinline__ float qrn_exp(float x)
+{
+    const float n = rintf(x * 1.44269504f);
+    const float r = fmaf(n, -1.42860677e-6f, fmaf(n, -0.693145752f, x));
+    float y = 1.98412698e-4f;
+    y = fmaf(y, r, 1.38888889e-3f);
+    y = fmaf(y, r, 8.33333333e-3f);
+    y = fmaf(y, r, 4.16666667e-2f);
+    y = fmaf(y, r, 1.66666667e-1f);
+    y = fmaf(y, r, 0.5f);
+    y = fmaf(y * r, r, r) + 1.0f;
+    if (x > 88.72283f) return __uint_as_float(0x7f800000u);
+    if (x < -87.33654f) return 0.0f;
+    /* 2^n in two factors: n goes to 128. */
+    const int whole = __float2int_rn(n), half = whole / 2;
+    y *= __uint_as_float((uint32_t)(half + 127) << 23);
+    return y * __uint_as_float((uint32_t)(whole - half + 127) << 23);
+}
+
+static __device__ __forceinline__ float qrn_sigmoid(float x)
+{
+    return 1.0f / (1.0f + qrn_exp(-x));
+}
+
+static __device__ __forceinline__ float qrn_silu(float x)
+{
+    return x / (1.0f + qrn_exp(-x));
+}
+
+#endif

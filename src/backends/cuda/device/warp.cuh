@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ * Sums and maxima over a warp or a block, in one fixed order: the same bits in every run. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_WARP_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_WARP_CUH
+
+#include "backends/cuda/device/kernel.cuh"
+
+static __device__ __forceinline__ int qrn_lane()
+{
+    return (int)(threadIdx.x & 31u);
+}
+
+static __device__ __forceinline__ int qrn_warp()
+{
+    return (int)(threadIdx.x >> 5);
+}
+
+/* All lanes have the result, to the bit: each step adds the same two numbers on both sides. */
+static __device__ __forceinline__ float qrn_warp_sum(float x)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(QRN_ALL_OF_WARP, x, step);
+    return x;
+}
+
+/* A NaN is passed over. */
+static __device__ __forceinline__ float qrn_warp_max(float x)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+        x = fmaxf(x, __shfl_xor_sync(QRN_ALL_OF_WARP, x, step));
+    return x;
+}
+
+/* Over the n_warps warps of a block, all of whose threads come here; shared is n_warps floats, which
+ * the block may use again for the next sum.  All threads have the result. */
+template <int n_warps> static __device__ __forceinline__ float qrn_block_sum(float x, float *shared)
+{
+    x = qrn_warp_sum(x);
+    if (n_warps == 1) return x;
+    __syncthreads();
+    if (qrn_lane() == 0) shared[qrn_warp()] = x;
+    __syncthreads();
+    float sum = shared[0];
+#pragma unroll
+    for (int i = 1; i < n_warps; i++) sum += shared[i];
+    return sum;
+}
+
+template <int n_warps> static __device__ __forceinline__ float qrn_block_max(float x, float *shared)
+{
+    x = qrn_warp_max(x);
+    if (n_warps == 1) return x;
+    __syncthreads();
+    if (qrn_lane() == 0) shared[qrn_warp()] = x;
+    __syncthreads();
+    float most = shared[0];
+#pragma unroll
+    for (int i = 1; i < n_warps; i++) most = fmaxf(most, shared[i]);
+    return most;
+}
+
+#endif

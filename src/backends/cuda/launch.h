@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ * What a kernel's run needs: the stream, scratch, launching device functions.
+ *
+ * Device code lives in device/<file>.cu; a function of it takes one struct by value, which the host
+ * includes too (<op>_cuda.h). */
+#ifndef QUERN_BACKENDS_CUDA_LAUNCH_H
+#define QUERN_BACKENDS_CUDA_LAUNCH_H
+
+#include "backends/cuda/cuda.h"
+
+/* The machine code of device/<file>.cu, embedded by the build. */
+#define QRN_CUDA_IMAGE(file) extern const unsigned char qrn_cuda_image_##file[]
+
+/* A function of device code; static const, its address is what it is known by. */
+struct qrn_cuda_function {
+    const unsigned char *image;
+    const char *name;
+    int max_shared_bytes; /* dynamic; to be said when above 48 KiB, else 0 */
+};
+
+/* What run gets in place of a lane.  Failures stay in it: the first one, and who had it. */
+struct qrn_cuda_stream {
+    struct qrn_cuda *cuda;
+    CUdeviceptr scratch; /* of this step */
+    bool looks_up;       /* functions are only looked up: modules are not loaded while recording */
+    CUresult result;
+    const char *failed;
+};
+
+struct qrn_cuda_grid {
+    int64_t n_blocks; /* along x; 0: nothing is launched */
+    unsigned n_blocks_y, n_blocks_z; /* 0: 1 */
+    unsigned n_threads;
+    unsigned shared_bytes; /* dynamic */
+};
+
+/* Queues function(*params). */
+void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *function,
+                     struct qrn_cuda_grid grid, const void *params);
+
+enum qrn_status qrn_cuda_functions_create(struct qrn_cuda *cuda, struct qrn_error *err);
+void qrn_cuda_functions_destroy(struct qrn_cuda *cuda); /* the context is current */
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT
+ * Running steps on the device's stream; recordings as graphs of the driver, made when they are first
+ * submitted and launched whole after. */
+#include "backends/cuda/launch.h"
+
+#include "base/memory.h"
+
+/* Some steps of a recording. */
+struct graph {
+    struct graph *next;
+    size_t begin, end;
+    uint64_t scratch_generation; /* whose address it has in it */
+    CUgraphExec exec;
+};
+
+struct recorded {
+    struct graph *graphs;
+};
+
+/* Queues the steps; the first failure stays in s. */
+static void queue(struct qrn_cuda_stream *s, const struct qrn_step *steps, size_t n_steps)
+{
+    for (size_t i = 0; i < n_steps && s->result == CUDA_SUCCESS; i++) {
+        s->scratch = s->cuda->scratch + steps[i].scratch_at;
+        steps[i].kernel->run(s, steps[i].args);
+    }
+}
+
+static enum qrn_status status_of(struct qrn_cuda_stream *s, struct qrn_error *err)
+{
+    return qrn_cuda_status(s->cuda, s->result, s->failed ? s->failed : "waiting for the device", err);
+}
+
+/* Also after a failure: nothing of a call may be under way when it returns. */
+static enum qrn_status finish(struct qrn_cuda_stream *s, struct qrn_error *err)
+{
+    const CUresult r = s->cuda->driver.stream_synchronize(s->cuda->stream);
+    if (s->result == CUDA_SUCCESS) s->result = r;
+    return status_of(s, err);
+}
+
+enum qrn_status qrn_cuda_execute(struct qrn_device *dev, const struct qrn_step *steps,
+                                 size_t n_steps, size_t scratch_bytes, struct qrn_error *err)
+{
+    struct qrn_cuda *cuda = dev->impl;
+    struct qrn_cuda_stream s = {.cuda = cuda};
+    QRN_TRY(qrn_cuda_enter(cuda, err));
+    enum qrn_status status = qrn_cuda_reserve_scratch(cuda, scratch_bytes, err);
+    if (status == QRN_OK) {
+        queue(&s, steps, n_steps);
+        status = finish(&s, err);
+    }
+    qrn_cuda_leave(cuda);
+    return status;
+}
+
+static struct graph **find_graph(struct recorded *r, size_t begin, size_t end)
+{
+    struct graph **g = &r->graphs;
+    while (*g && ((*g)->begin != begin || (*g)->end != end)) g = &(*g)->next;
+    return g;
+}
+
+static void free_graph(struct qrn_cuda *cuda, struct graph *g)
+{
+    (void)cuda->driver.graph_exec_destroy(g->exec);
+    qrn_free(cuda->allocator, g, sizeof *g);
+}
+
+/* The steps as a graph of the driver.  Modules are loaded before: recording allows no such thing. */
+static enum qrn_status capture(struct qrn_cuda *cuda, const struct qrn_step *steps, size_t n_steps,
+                               CUgraphExec *out, struct qrn_error *err)
+{
+    const struct qrn_cuda_driver *d = &cuda->driver;
+    struct qrn_cuda_stream s = {.cuda = cuda, .looks_up = true};
+    CUgraph graph = NULL;
+    queue(&s, steps, n_steps);
+    s.looks_up = false;
+    QRN_TRY(status_of(&s, err));
+    QRN_TRY(qrn_cuda_status(cuda, d->capture_begin(cuda->stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+                            "beginning to record", err));
+    queue(&s, steps, n_steps);
+    const CUresult ended = d->capture_end(cuda->stream, &graph);
+    if (s.result == CUDA_SUCCESS) s.result = ended;
+    if (s.result == CUDA_SUCCESS) s.result = d->graph_instantiate(out, graph, 0);
+    if (graph) (void)d->graph_destroy(graph);
+    if (!s.failed) s.failed = "recording";
+    return status_of(&s, err);
+}
+
+static enum qrn_status add_graph(struct qrn_cuda *cuda, const struct qrn_step *steps, size_t begin,
+                                 size_t end, struct recorded *r, struct graph **out,
+                                 struct qrn_error *err)
+{
+    struct graph *g = qrn_alloc_zeroed(cuda->allocator, sizeof *g);
+    if (!g) return qrn_fail_memory(err, sizeof *g, "a graph");
+    const enum qrn_status status = capture(cuda, steps + begin, end - begin, &g->exec, err);
+    if (status != QRN_OK) {
+        qrn_free(cuda->allocator, g, sizeof *g);
+        return status;
+    }
+    g->begin = begin;
+    g->end = end;
+    g->scratch_generation = cuda->scratch_generation;
+    g->next = r->graphs;
+    r->graphs = g;
+    *out = g;
+    return QRN_OK;
+}
+
+static enum qrn_status replay(struct qrn_cuda *cuda, const struct qrn_step *steps, size_t begin,
+                              size_t end, struct recorded *r, struct qrn_error *err)
+{
+    struct graph **place = find_graph(r, begin, end), *g = *place;
+    if (g && g->scratch_generation != cuda->scratch_generation) {
+        *place = g->next;
+        free_graph(cuda, g);
+        g = NULL;
+    }
+    if (!g) QRN_TRY(add_graph(cuda, steps, begin, end, r, &g, err));
+    struct qrn_cuda_stream s = {.cuda = cuda};
+    s.result = cuda->driver.graph_launch(g->exec, cuda->stream);
+    return finish(&s, err);
+}
+
+static enum qrn_status submit(struct qrn_device *dev, const struct qrn_step *steps, size_t begin,
+                              size_t end, size_t scratch_bytes, void **recorded,
+                              struct qrn_error *err)
+{
+    struct qrn_cuda *cuda = dev->impl;
+    /* The driver records no legacy stream, which a caller may have given. */
+    if (cuda->stream == CU_STREAM_LEGACY)
+        return qrn_cuda_execute(dev, steps + begin, end - begin, scratch_bytes, err);
+    if (!*recorded) *recorded = qrn_alloc_zeroed(cuda->allocator, sizeof(struct recorded));
+    if (!*recorded) return qrn_fail_memory(err, sizeof(struct recorded), "a recording");
+    QRN_TRY(qrn_cuda_enter(cuda, err));
+    enum qrn_status status = qrn_cuda_reserve_scratch(cuda, scratch_bytes, err);
+    if (status == QRN_OK) status = replay(cuda, steps, begin, end, *recorded, err);
+    qrn_cuda_leave(cuda);
+    return status;
+}
+
+static void forget(struct qrn_device *dev, void *recorded)
+{
+    struct qrn_cuda *cuda = dev->impl;
+    struct recorded *r = recorded;
+    const bool entered = cuda->driver.context_push(cuda->context) == CUDA_SUCCESS;
+    while (r->graphs) {
+        struct graph *g = r->graphs;
+        r->graphs = g->next;
+        free_graph(cuda, g);
+    }
+    if (entered) qrn_cuda_leave(cuda);
+    qrn_free(cuda->allocator, r, sizeof *r);
+}
+
+const struct qrn_replays qrn_cuda_replays = {.submit = submit, .forget = forget};

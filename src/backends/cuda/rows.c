@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ * Tensors made ready for device code. */
+#include "backends/cuda/rows.h"
+
+struct qrn_rows_shape qrn_rows_shape(const struct qrn_tensor *t)
+{
+    struct qrn_rows_shape s = {{1, 1, 1}, t->shape[t->n_dims - 1]};
+    const int n = t->n_dims - 1;
+    for (int i = 0; i < n; i++) s.n[3 - n + i] = t->shape[i];
+    return s;
+}
+
+struct qrn_rows qrn_rows(const struct qrn_tensor *t)
+{
+    struct qrn_rows r = {.data = (uint64_t)(uintptr_t)t->data};
+    if (t->n_dims == 0) return (struct qrn_rows){0};
+    const struct qrn_dtype_info *type = qrn_dtype_info(t->dtype);
+    const int n = t->n_dims - 1;
+    for (int i = 0; i < n; i++)
+        r.stride[3 - n + i] = t->stride[i] / type->block_elements * type->block_bytes;
+    return r;
+}
+
+bool qrn_is_contiguous(const struct qrn_tensor *t)
+{
+    int64_t want = 1;
+    for (int i = t->n_dims - 1; i >= 0; i--) {
+        if (t->shape[i] > 1 && t->stride[i] != want) return false;
+        want *= t->shape[i];
+    }
+    return true;
+}
+
+struct qrn_cuda_grid qrn_grid_of_warps(int64_t n_warps)
+{
+    const int64_t most = 1 << 20, n = (n_warps + QRN_WARPS - 1) / QRN_WARPS;
+    return (struct qrn_cuda_grid){.n_blocks = n < most ? n : most, .n_threads = QRN_THREADS};
+}

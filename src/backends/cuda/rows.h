@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ * Tensors made ready for device code; how much work a warp takes. */
+#ifndef QUERN_BACKENDS_CUDA_ROWS_H
+#define QUERN_BACKENDS_CUDA_ROWS_H
+
+#include "backends/cuda/launch.h"
+#include "backends/cuda/rows_cuda.h"
+
+/* A warp takes pieces of 128 elements: 4 a lane, and a block of Q8_ACT. */
+enum { QRN_PIECE = 128, QRN_WARPS = 8, QRN_THREADS = 32 * QRN_WARPS };
+
+/* The rows of t, at most 3 dimensions of them. */
+struct qrn_rows_shape qrn_rows_shape(const struct qrn_tensor *t);
+/* Of an absent tensor: data is 0. */
+struct qrn_rows qrn_rows(const struct qrn_tensor *t);
+/* Whether its elements lie one after the other. */
+bool qrn_is_contiguous(const struct qrn_tensor *t);
+
+static inline int64_t qrn_n_rows(const struct qrn_rows_shape *s)
+{
+    return s->n[0] * s->n[1] * s->n[2];
+}
+
+static inline int64_t qrn_pieces_per_row(const struct qrn_rows_shape *s)
+{
+    return (s->d + QRN_PIECE - 1) / QRN_PIECE;
+}
+
+/* Blocks of QRN_WARPS warps for n_warps pieces of work; device code strides over what is left. */
+struct qrn_cuda_grid qrn_grid_of_warps(int64_t n_warps);
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT
+ * The emulated driver: starting, the device, contexts, modules, functions, words for errors. */
+#include "emulator/emulator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+pthread_mutex_t emulator_lock = PTHREAD_MUTEX_INITIALIZER;
+struct faults emulator_faults = {.sm = 80};
+struct emulated_counts emulator_counts;
+char emulator_message[512];
+
+enum { MAX_DEPTH = 16 };
+static _Thread_local struct CUctx_st *stack[MAX_DEPTH];
+static _Thread_local int depth;
+static struct CUctx_st primary = {.primary = true};
+static struct emulated_kernel *kernels;
+
+static long number_of(const char *variable, long otherwise)
+{
+    const char *value = getenv(variable);
+    return value && *value ? strtol(value, NULL, 10) : otherwise;
+}
+
+EXPORTED CUresult cuInit(unsigned flags)
+{
+    if (flags) return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&emulator_lock);
+    emulator_faults = (struct faults){
+        .fail_alloc = number_of("QRN_EMULATED_FAIL_ALLOC", 0),
+        .lose_at_launch = number_of("QRN_EMULATED_LOSE_AT_LAUNCH", 0),
+        .sm = (int)number_of("QRN_EMULATED_SM", 80),
+        .reverse = number_of("QRN_EMULATED_REVERSE", 0) != 0,
+    };
+    pthread_mutex_unlock(&emulator_lock);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuDriverGetVersion(int *out)
+{
+    *out = (int)number_of("QRN_EMULATED_DRIVER_VERSION", 13000);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED void emulated_count(struct emulated_counts *out)
+{
+    pthread_mutex_lock(&emulator_lock);
+    *out = emulator_counts;
+    out->contexts += primary.retained;
+    out->depth = depth;
+    pthread_mutex_unlock(&emulator_lock);
+}
+
+EXPORTED CUresult cuGetErrorName(CUresult r, const char **out)
+{
+    *out = r == CUDA_SUCCESS ? "CUDA_SUCCESS" : "CUDA_ERROR";
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuGetErrorString(CUresult r, const char **out)
+{
+    static const struct {
+        CUresult result;
+        const char *text;
+    } texts[] = {
+        {CUDA_SUCCESS, "no error"},
+        {CUDA_ERROR_INVALID_VALUE, "invalid argument"},
+        {CUDA_ERROR_OUT_OF_MEMORY, "out of memory"},
+        {CUDA_ERROR_NOT_FOUND, "named symbol not found"},
+        {CUDA_ERROR_INVALID_CONTEXT, "invalid device context"},
+        {CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid"},
+        {CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"},
+        {CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "memory is already registered"},
+        {CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "memory is not registered"},
+        {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted while recording"},
+    };
+    *out = r == CUDA_ERROR_LAUNCH_FAILED && *emulator_message ? emulator_message : NULL;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts && !*out; i++)
+        if (texts[i].result == r) *out = texts[i].text;
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORTED CUresult cuDeviceGetCount(int *out)
+{
+    *out = 1;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuDeviceGet(CUdevice *out, int ordinal)
+{
+    *out = 0;
+    return ordinal == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+EXPORTED CUresult cuDeviceGetAttribute(int *out, CUdevice_attribute attribute, CUdevice device)
+{
+    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+        *out = emulator_faults.sm / 10;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+        *out = emulator_faults.sm % 10;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        *out = 4;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+        *out = 1;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* --- contexts --- */
+
+struct CUctx_st *emulator_context(void)
+{
+    return depth ? stack[depth - 1] : NULL;
+}
+
+CUresult emulator_context_state(void)
+{
+    const struct CUctx_st *c = emulator_context();
+    return c ? c->lost : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
+{
+    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+    pthread_mutex_lock(&emulator_lock);
+    primary.retained++;
+    pthread_mutex_unlock(&emulator_lock);
+    *out = &primary;
+    return CUDA_SUCCESS;
+}
+
+/* The last one takes all that is lost with it. */
+EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    (void)device;
+    pthread_mutex_lock(&emulator_lock);
+    const bool held = primary.retained > 0;
+    if (held && --primary.retained == 0) primary.lost = CUDA_SUCCESS;
+    pthread_mutex_unlock(&emulator_lock);
+    return held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+EXPORTED CUresult cuCtxPushCurrent_v2(CUcontext context)
+{
+    if (!context || depth == MAX_DEPTH) return CUDA_ERROR_INVALID_CONTEXT;
+    stack[depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuCtxPopCurrent_v2(CUcontext *out)
+{
+    if (!depth) return CUDA_ERROR_INVALID_CONTEXT;
+    *out = stack[--depth];
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuCtxGetDevice(CUdevice *out)
+{
+    *out = 0;
+    return depth ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* For tests: a caller's own context. */
+EXPORTED CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
+{
+    (void)flags;
+    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+    *out = calloc(1, sizeof **out);
+    if (!*out) return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.contexts++;
+    pthread_mutex_unlock(&emulator_lock);
+    return cuCtxPushCurrent_v2(*out);
+}
+
+EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    if (emulator_context() == context) depth--;
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.contexts--;
+    pthread_mutex_unlock(&emulator_lock);
+    free(context);
+    return CUDA_SUCCESS;
+}
+
+/* --- modules and functions: all device code is in this library, and known by name --- */
+
+void emulated_register(struct emulated_kernel *kernel)
+{
+    kernel->next = kernels;
+    kernels = kernel;
+}
+
+struct CUmod_st {
+    const void *image;
+};
+
+/* Fat binaries begin with this. */
+EXPORTED CUresult cuModuleLoadData(CUmodule *out, const void *image)
+{
+    const CUresult state = emulator_context_state();
+    uint32_t magic;
+    if (state != CUDA_SUCCESS) return state;
+    memcpy(&magic, image, sizeof magic);
+    if (magic != 0xba55ed50u) return CUDA_ERROR_INVALID_IMAGE;
+    *out = malloc(sizeof **out);
+    if (!*out) return CUDA_ERROR_OUT_OF_MEMORY;
+    (*out)->image = image;
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.modules++;
+    pthread_mutex_unlock(&emulator_lock);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuModuleUnload(CUmodule module)
+{
+    free(module);
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.modules--;
+    pthread_mutex_unlock(&emulator_lock);
+    return emulator_context_state();
+}
+
+EXPORTED CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
+{
+    (void)module;
+    for (struct emulated_kernel *k = kernels; k; k = k->next)
+        if (strcmp(k->name, name) == 0) {
+            *out = (CUfunction)(void *)k;
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+EXPORTED CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
+    (void)function;
+    const bool fits = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
+                      value <= 227 * 1024;
+    return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ * A driver library without a GPU: the entry points that quern uses, and the device code run on the
+ * CPU.  One kernel runs at a time, at once, in the thread that launches it.
+ *
+ * Faults on demand, read from the environment at cuInit (the version: whenever it is asked for):
+ *     QRN_EMULATED_DRIVER_VERSION   12080 is 12.8
+ *     QRN_EMULATED_SM               compute capability, 80; 90 is 9.0
+ *     QRN_EMULATED_FAIL_ALLOC       this allocation from now on fails, counted from 1
+ *     QRN_EMULATED_LOSE_AT_LAUNCH   at this launch from now on the context is lost
+ *     QRN_EMULATED_REVERSE          warps and lanes run in reverse order: what differs is a race */
+#ifndef QUERN_TESTS_EMULATOR_H
+#define QUERN_TESTS_EMULATOR_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "emulator/counts.h"
+#include "emulator/device_runtime.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* Of older headers, for tests. */
+CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device);
+
+struct CUctx_st {
+    int retained; /* of the primary one */
+    bool primary;
+    CUresult lost;
+};
+
+/* What is done, at once or when a graph is launched. */
+struct work {
+    struct work *next;
+    enum { WORK_LAUNCH, WORK_SET, WORK_COPY } kind;
+    const struct emulated_kernel *kernel;
+    struct emulated_dim grid, block;
+    size_t shared_bytes;
+    void *to;
+    const void *from;
+    size_t n_bytes;
+    unsigned char value;
+    unsigned char params[4096];
+};
+
+struct CUgraph_st {
+    struct work *first, **last;
+};
+
+struct CUgraphExec_st {
+    struct CUgraph_st graph;
+};
+
+struct CUstream_st {
+    struct CUctx_st *context;
+    struct CUgraph_st *recording;
+};
+
+struct faults {
+    long fail_alloc, lose_at_launch; /* counted down; 0: never */
+    int sm;
+    bool reverse;
+};
+
+/* One lock for all that follows. */
+extern pthread_mutex_t emulator_lock;
+extern struct faults emulator_faults;
+extern struct emulated_counts emulator_counts;
+extern char emulator_message[512]; /* of the last launch that failed, or "" */
+
+/* The context that calls of this thread are about; its failure, or none. */
+struct CUctx_st *emulator_context(void);
+CUresult emulator_context_state(void);
+
+/* Does a piece of work; a failure makes the context lost. */
+void emulator_do(struct CUctx_st *context, const struct work *work);
+
+/* Runs a grid; false: it cannot end, and emulator_message says why. */
+bool emulator_run_grid(const struct work *work);
+
+/* Whether the device may use that address of the host. */
+bool emulator_is_known(const void *address);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ * Stacks to switch between: each emulated thread has one. */
+#ifndef QUERN_TESTS_EMULATOR_FIBER_H
+#define QUERN_TESTS_EMULATOR_FIBER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct fiber {
+    void *stack_pointer;
+    void *stack; /* its lowest byte; NULL: the stack of the caller */
+    size_t n_stack;
+    void *sanitizer; /* what AddressSanitizer keeps of it */
+};
+
+/* Memory for n stacks with a guard page below each.  False: none. */
+bool fibers_reserve(size_t n);
+/* Fiber i begins in main when it is switched to next; main never returns. */
+void fiber_begin(struct fiber *f, size_t i, void (*main)(void));
+/* Leaves from and goes on in to; last: from will not be switched to any more. */
+void fiber_switch(struct fiber *from, struct fiber *to, bool last);
+/* What a fiber does first. */
+void fiber_entered(struct fiber *self, struct fiber *from);
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT
+ * Emulated streams and graphs: work is done at once, or recorded and done when the graph is
+ * launched. */
+#include "emulator/emulator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void free_work(struct CUgraph_st *g)
+{
+    while (g->first) {
+        struct work *w = g->first;
+        g->first = w->next;
+        free(w);
+    }
+}
+
+static bool copy_work(struct CUgraph_st *to, const struct work *w)
+{
+    struct work *copy = malloc(sizeof *copy);
+    if (!copy) return false;
+    *copy = *w;
+    copy->next = NULL;
+    if (!to->first) to->last = &to->first;
+    *to->last = copy;
+    to->last = &copy->next;
+    return true;
+}
+
+/* Now, or into what the stream records. */
+static CUresult queue(CUstream stream, const struct work *w)
+{
+    const CUresult state = emulator_context_state();
+    if (state != CUDA_SUCCESS) return state;
+    if (!stream || stream->context != emulator_context()) return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&emulator_lock);
+    if (!stream->recording)
+        emulator_do(stream->context, w);
+    else if (!copy_work(stream->recording, w))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_unlock(&emulator_lock);
+    return result;
+}
+
+/* Something that looks like the address of memory which is there, but which the device was not given:
+ * on a real one the launch would fail. */
+static bool has_strange_address(const struct work *w)
+{
+    for (size_t i = 0; i + 8 <= w->kernel->params_bytes; i += 8) {
+        uintptr_t word;
+        unsigned char there;
+        memcpy(&word, w->params + i, sizeof word);
+        if (word >> 40 < 0x50 || word >> 40 > 0x7f) continue;
+        const uintptr_t page = word / (uintptr_t)sysconf(_SC_PAGESIZE) * (uintptr_t)sysconf(_SC_PAGESIZE);
+        void *address = (void *)page;
+        if (emulator_is_known((void *)word) || mincore(address, 1, &there) != 0) continue;
+        (void)snprintf(emulator_message, sizeof emulator_message,
+                       "%s: byte %zu of its parameters is an address of the host, %p, that was not "
+                       "shared with the device",
+                       w->kernel->name, i, (void *)word);
+        return true;
+    }
+    return false;
+}
+
+/* The caller holds the lock; the lost context does nothing more. */
+void emulator_do(struct CUctx_st *context, const struct work *w)
+{
+    if (context->lost != CUDA_SUCCESS) return;
+    if (w->kind == WORK_SET) memset(w->to, w->value, w->n_bytes);
+    if (w->kind == WORK_COPY) memcpy(w->to, w->from, w->n_bytes);
+    if (w->kind != WORK_LAUNCH) return;
+    emulator_counts.launches++;
+    if (emulator_faults.lose_at_launch && --emulator_faults.lose_at_launch == 0)
+        context->lost = CUDA_ERROR_ILLEGAL_ADDRESS;
+    else if (has_strange_address(w) || !emulator_run_grid(w))
+        context->lost = CUDA_ERROR_LAUNCH_FAILED;
+}
+
+EXPORTED CUresult cuStreamCreate(CUstream *out, unsigned flags)
+{
+    (void)flags;
+    const CUresult state = emulator_context_state();
+    if (state != CUDA_SUCCESS) return state;
+    *out = calloc(1, sizeof **out);
+    if (!*out) return CUDA_ERROR_OUT_OF_MEMORY;
+    (*out)->context = emulator_context();
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.streams++;
+    pthread_mutex_unlock(&emulator_lock);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuStreamDestroy_v2(CUstream stream)
+{
+    free(stream);
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.streams--;
+    pthread_mutex_unlock(&emulator_lock);
+    return emulator_context_state();
+}
+
+EXPORTED CUresult cuStreamSynchronize(CUstream stream)
+{
+    if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->recording) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return emulator_context_state();
+}
+
+EXPORTED CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, size_t n, CUstream stream)
+{
+    const struct work w = {
+        .kind = WORK_SET, .to = (void *)memory, .n_bytes = n, .value = value};
+    return queue(stream, &w);
+}
+
+static CUresult copy(void *to, const void *from, size_t n, CUstream stream)
+{
+    const struct work w = {.kind = WORK_COPY, .to = to, .from = from, .n_bytes = n};
+    return queue(stream, &w);
+}
+
+EXPORTED CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream stream)
+{
+    return copy((void *)to, from, n, stream);
+}
+
+EXPORTED CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream stream)
+{
+    return copy(to, (void *)from, n, stream);
+}
+
+EXPORTED CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream)
+{
+    return copy((void *)to, (void *)from, n, stream);
+}
+
+EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz,
+                                 unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes,
+                                 CUstream stream, void **params, void **extra)
+{
+    struct work w = {.kind = WORK_LAUNCH,
+                     .kernel = (const struct emulated_kernel *)(void *)function,
+                     .grid = {gx, gy, gz},
+                     .block = {bx, by, bz},
+                     .shared_bytes = shared_bytes};
+    const bool fits = gx && gy && gz && gx <= 0x7fffffff && gy <= 65535 && gz <= 65535 && bx &&
+                      by && bz && (size_t)bx * by * bz <= 1024 && shared_bytes <= 227 * 1024;
+    if (!fits || extra || w.kernel->params_bytes > sizeof w.params) return CUDA_ERROR_INVALID_VALUE;
+    memcpy(w.params, params[0], w.kernel->params_bytes);
+    return queue(stream, &w);
+}
+
+/* --- graphs --- */
+
+EXPORTED CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+{
+    (void)mode;
+    const CUresult state = emulator_context_state();
+    if (state != CUDA_SUCCESS) return state;
+    if (stream->recording) return CUDA_ERROR_ILLEGAL_STATE;
+    stream->recording = calloc(1, sizeof *stream->recording);
+    if (!stream->recording) return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.graphs++;
+    emulator_counts.captures++;
+    pthread_mutex_unlock(&emulator_lock);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuStreamEndCapture(CUstream stream, CUgraph *out)
+{
+    if (!stream->recording) return CUDA_ERROR_ILLEGAL_STATE;
+    *out = stream->recording;
+    stream->recording = NULL;
+    return emulator_context_state();
+}
+
+EXPORTED CUresult cuGraphDestroy(CUgraph graph)
+{
+    free_work(graph);
+    free(graph);
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.graphs--;
+    pthread_mutex_unlock(&emulator_lock);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph,
+                                              unsigned long long flags)
+{
+    (void)flags;
+    CUgraphExec exec = calloc(1, sizeof *exec);
+    if (!exec) return CUDA_ERROR_OUT_OF_MEMORY;
+    for (const struct work *w = graph->first; w; w = w->next)
+        if (!copy_work(&exec->graph, w)) {
+            free_work(&exec->graph);
+            free(exec);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.graph_execs++;
+    pthread_mutex_unlock(&emulator_lock);
+    *out = exec;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+    const CUresult state = emulator_context_state();
+    if (state != CUDA_SUCCESS) return state;
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.graph_launches++;
+    for (const struct work *w = exec->graph.first; w; w = w->next)
+        emulator_do(stream->context, w);
+    pthread_mutex_unlock(&emulator_lock);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
+{
+    free_work(&exec->graph);
+    free(exec);
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.graph_execs--;
+    pthread_mutex_unlock(&emulator_lock);
+    return CUDA_SUCCESS;
+}
