@@ -12,8 +12,20 @@
 
 enum state { RUNS, AT_BLOCK, AT_WARP, ENDED };
 
+/* Copies under way; group counts the thread's commits. */
+struct copy {
+    void *to;
+    const void *from;
+    int n_bytes;
+    unsigned group;
+};
+enum { MAX_COPIES = 256 };
+
 struct thread {
     struct fiber fiber;
+    struct copy copies[MAX_COPIES];
+    int n_copies;
+    unsigned group;
     enum state state;
     struct emulated_dim index;
     unsigned mask; /* AT_WARP: who meets */
@@ -78,6 +90,35 @@ unsigned emulated_active_lanes(void)
     for (unsigned i = 0; i < WARP && first + i < n_threads; i++)
         if (threads[first + i].state != ENDED) mask |= 1u << i;
     return mask;
+}
+
+void emulated_copy_begin(void *to, const void *from, int n_bytes)
+{
+    struct thread *t = self;
+    if (t->n_copies == MAX_COPIES) abort();
+    memset(to, 0xff, 16);
+    t->copies[t->n_copies++] = (struct copy){to, from, n_bytes, t->group};
+}
+
+void emulated_copies_commit(void)
+{
+    self->group++;
+}
+
+void emulated_copies_wait(int n_groups_left)
+{
+    struct thread *t = self;
+    int n = 0;
+    for (int i = 0; i < t->n_copies; i++) {
+        const struct copy *c = &t->copies[i];
+        if (t->group - c->group <= (unsigned)n_groups_left) {
+            t->copies[n++] = *c;
+            continue;
+        }
+        memset(c->to, 0, 16);
+        memcpy(c->to, c->from, (size_t)c->n_bytes);
+    }
+    t->n_copies = n;
 }
 
 static bool complain(const struct thread *t, const char *what)
@@ -168,6 +209,8 @@ static bool run_block(const struct work *w)
     for (unsigned i = 0; i < n_threads; i++) {
         struct thread *t = &threads[i];
         t->state = RUNS;
+        t->n_copies = 0;
+        t->group = 0;
         t->index = (struct emulated_dim){i % w->block.x, i / w->block.x % w->block.y,
                                          i / w->block.x / w->block.y};
         fiber_begin(&t->fiber, i, thread_main);

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT
+ * The emulator itself: threads that meet, those that never can, fragments of matrices; and that it
+ * takes real binaries only. */
+#include "support/op_test.h"
+
+#ifdef QRN_CUDA
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cuda/driver.h"
+#include "base/half.h"
+#include "emulator/kernels.h"
+
+static const uint32_t image[4] = {0xba55ed50u}; /* what fat binaries begin with */
+
+struct test {
+    struct qrn_cuda_driver d;
+    CUcontext context;
+    CUstream stream;
+    CUmodule module;
+    float *memory; /* of the device, and the host's for once */
+};
+enum { N_FLOATS = 2048 };
+
+#define GOOD(call) assert_int_equal(call, CUDA_SUCCESS)
+
+static void begin(struct test *t)
+{
+    struct qrn_error err;
+    CUdeviceptr p;
+    if (qrn_cuda_driver_open(QRN_TEST_EMULATOR, &t->d, &err) != QRN_OK) fail_msg("%s", err.text);
+    GOOD(t->d.primary_retain(&t->context, 0));
+    GOOD(t->d.context_push(t->context));
+    GOOD(t->d.stream_create(&t->stream, 0));
+    GOOD(t->d.module_load(&t->module, image));
+    GOOD(t->d.memory_alloc(&p, N_FLOATS * sizeof(float)));
+    t->memory = (float *)(uintptr_t)p;
+}
+
+static void end(struct test *t)
+{
+    (void)t->d.memory_free((CUdeviceptr)(uintptr_t)t->memory);
+    (void)t->d.module_unload(t->module);
+    (void)t->d.stream_destroy(t->stream);
+    GOOD(t->d.context_pop(&t->context));
+    GOOD(t->d.primary_release(0));
+    qrn_cuda_driver_close(&t->d);
+}
+
+static CUresult launch(struct test *t, const char *name, unsigned n_threads, void *params)
+{
+    CUfunction f;
+    GOOD(t->d.module_function(&f, t->module, name));
+    const CUresult r = t->d.launch(f, 1, 1, 1, n_threads, 1, 1, 0, t->stream, &params, NULL);
+    return r == CUDA_SUCCESS ? t->d.stream_synchronize(t->stream) : r;
+}
+
+static void test_never_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kernel, *text;
+        unsigned n_threads;
+    } cases[] = {
+        {"qrn_test_leaves_barrier", "waits at __syncthreads: but other threads have ended", 64},
+        {"qrn_test_diverges", "and nothing goes on", 64},
+        {"qrn_test_lane_ended", "waits at __shfl_xor_sync: for a lane that has ended", 64},
+        {"qrn_test_short_warp", "waits at __shfl_xor_sync: for lanes that the block does not have", 40},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int reverse = 0; reverse < 2; reverse++) {
+            struct test t;
+            assert_int_equal(setenv("QRN_EMULATED_REVERSE", reverse ? "1" : "0", 1), 0);
+            begin(&t);
+            struct qrn_test_params p = {t.memory};
+            assert_int_equal(launch(&t, cases[i].kernel, cases[i].n_threads, &p),
+                             CUDA_ERROR_LAUNCH_FAILED);
+            const char *text = qrn_cuda_text(&t.d, CUDA_ERROR_LAUNCH_FAILED);
+            if (!strstr(text, cases[i].text) || !strstr(text, cases[i].kernel)) fail_msg("%s", text);
+            assert_int_equal(launch(&t, "qrn_test_shuffles", 64, &p), CUDA_ERROR_LAUNCH_FAILED);
+            end(&t);
+        }
+    assert_int_equal(unsetenv("QRN_EMULATED_REVERSE"), 0);
+}
+
+static void test_shuffles(void **state)
+{
+    (void)state;
+    struct test t;
+    begin(&t);
+    struct qrn_test_params p = {t.memory};
+    assert_true(isnan(t.memory[0])); /* not zero: memory is poisoned */
+    GOOD(launch(&t, "qrn_test_shuffles", 64, &p));
+    for (int i = 0; i < 64; i++) {
+        const int lane = i % 32;
+        const float want[8] = {5.0f,
+                               (float)(lane / 8 * 8 + 3),
+                               (float)(lane ^ 9),
+                               (float)(lane < 2 ? lane : lane - 2),
+                               (float)(lane % 16 >= 14 ? lane : lane + 2),
+                               (float)0x9249,
+                               lane < 16 ? 120.0f : 376.0f,
+                               2016.0f};
+        for (int k = 0; k < 8; k++) assert_float_equal(t.memory[8 * i + k], want[k], 0.0f);
+    }
+    end(&t);
+}
+
+static double half_value(int type, uint16_t h)
+{
+    return (double)(type ? qrn_f16_to_float(h) : qrn_bf16_to_float(h));
+}
+
+static uint16_t half_of(int type, double x)
+{
+    return type ? qrn_float_to_f16((float)x) : qrn_float_to_bf16((float)x);
+}
+
+static void expect_product(const float *c, const double a[16][32], const double b[32][8], int n_k)
+{
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 8; j++) {
+            double sum = 0.0;
+            for (int k = 0; k < n_k; k++) sum += a[i][k] * b[k][j];
+            assert_float_equal(c[8 * i + j], (float)sum, 1e-5f);
+        }
+}
+
+static void test_fragments(void **state)
+{
+    (void)state;
+    struct test t;
+    struct rng r = {1};
+    begin(&t);
+    uint8_t *a = (uint8_t *)t.memory, *b = a + 512;
+    struct qrn_test_mma_params p = {a, b, t.memory + 256, 0, 16};
+    for (p.type = 0; p.type < 3; p.type++) {
+        double x[16][32] = {{0}}, y[32][8] = {{0}};
+        const int n_k = p.type == 2 ? 32 : 16;
+        for (int i = 0; i < 24 * n_k; i++) { /* rows of a, columns of b */
+            const double value = p.type == 2 ? (double)(rng_below(&r, 256) - 128) : rng_normal(&r);
+            const uint16_t h = half_of(p.type, value);
+            double *to = i < 16 * n_k ? &x[i / n_k][i % n_k] : &y[i % n_k][i / n_k - 16];
+            *to = p.type == 2 ? value : half_value(p.type, h);
+            if (p.type == 2)
+                a[i] = (uint8_t)(int8_t)value;
+            else
+                memcpy(a + 2 * i, &h, 2);
+        }
+        GOOD(launch(&t, "qrn_test_mma", 32, &p));
+        expect_product(p.c, (const double(*)[32])x, (const double(*)[8])y, n_k);
+    }
+    end(&t);
+}
+
+static void test_ldmatrix(void **state)
+{
+    (void)state;
+    struct test t;
+    struct rng r = {2};
+    begin(&t);
+    uint8_t *a = (uint8_t *)t.memory, *b = a + 512;
+    struct qrn_test_mma_params p = {a, b, t.memory + 256, 0, 13};
+    double x[16][32] = {{0}}, y[32][8] = {{0}};
+    for (int i = 0; i < 256 + 128; i++) { /* both by rows; of b the last three are not there */
+        const uint16_t h = half_of(0, rng_normal(&r));
+        memcpy(a + 2 * i, &h, 2);
+        if (i < 256)
+            x[i / 16][i % 16] = half_value(0, h);
+        else if (i < 256 + 13 * 8)
+            y[(i - 256) / 8][i % 8] = half_value(0, h);
+    }
+    GOOD(launch(&t, "qrn_test_ldmatrix", 32, &p));
+    expect_product(p.c, (const double(*)[32])x, (const double(*)[8])y, 16);
+    end(&t);
+}
+
+static void test_refuses(void **state)
+{
+    (void)state;
+    static const char text[16] = "no binary";
+    struct test t;
+    CUmodule m;
+    CUfunction f;
+    begin(&t);
+    assert_int_equal(t.d.module_load(&m, text), CUDA_ERROR_INVALID_IMAGE);
+    assert_int_equal(t.d.module_function(&f, t.module, "qrn_no_such"), CUDA_ERROR_NOT_FOUND);
+    GOOD(t.d.module_function(&f, t.module, "qrn_test_shuffles"));
+    assert_int_equal(t.d.launch(f, 0, 1, 1, 32, 1, 1, 0, t.stream, NULL, NULL),
+                     CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(t.d.launch(f, 1, 1, 1, 1025, 1, 1, 0, t.stream, NULL, NULL),
+                     CUDA_ERROR_INVALID_VALUE);
+    GOOD(t.d.context_pop(&t.context));
+    assert_int_equal(t.d.module_load(&m, image), CUDA_ERROR_INVALID_CONTEXT);
+    GOOD(t.d.context_push(t.context));
+    end(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_never_ends), cmocka_unit_test(test_shuffles),
+        cmocka_unit_test(test_fragments),  cmocka_unit_test(test_ldmatrix),
+        cmocka_unit_test(test_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
+int main(void)
+{
+    return 0; /* nothing to emulate */
+}
+#endif
