@@ -68,7 +68,8 @@ static void test_infinities(void **state)
     struct devices d;
     devices_open_for(&d, 1, QRN_OP_softmax);
     for (size_t j = 0; j < d.n; j++) {
-        float x[3][40], out[3][40];
+        struct mem m = {0};
+        float(*x)[40] = mem_guarded(&m, 3 * sizeof *x), (*out)[40] = mem_guarded(&m, 3 * sizeof *x);
         for (int i = 0; i < 40; i++) {
             x[0][i] = -INFINITY;
             x[1][i] = i == 37 ? 5.0f : -INFINITY;
@@ -83,6 +84,7 @@ static void test_infinities(void **state)
             assert_true(out[1][i] == (i == 37 ? 1.0f : 0.0f));
             assert_true(fabsf(out[2][i] - 0.025f) < 1e-8f);
         }
+        mem_free_all(&m);
     }
     devices_close(&d);
 }

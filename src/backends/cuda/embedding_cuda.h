@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ * What embedding is given. */
+#ifndef QUERN_BACKENDS_CUDA_EMBEDDING_CUDA_H
+#define QUERN_BACKENDS_CUDA_EMBEDDING_CUDA_H
+
+#include "backends/cuda/rows_cuda.h"
+
+struct qrn_embedding_params {
+    struct qrn_rows_shape shape; /* of out */
+    struct qrn_rows out;
+    uint64_t table;
+    int64_t table_stride; /* bytes */
+    const int32_t *ids;
+    int64_t n_vocab;
+    int64_t pieces_per_row; /* of 128 elements */
+    int64_t n_pieces;
+    int32_t table_dtype; /* f32, f16 or bf16 */
+};
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ * What rms_norm and l2_norm are given. */
+#ifndef QUERN_BACKENDS_CUDA_NORM_CUDA_H
+#define QUERN_BACKENDS_CUDA_NORM_CUDA_H
+
+#include "backends/cuda/rows_cuda.h"
+
+struct qrn_rms_norm_params {
+    struct qrn_rows_shape shape;
+    struct qrn_rows x, residual, gate, sum, out, rounded; /* all but x may be absent */
+    uint64_t weight;                                      /* 0: none */
+    int64_t n_rows;
+    float eps;
+    int32_t rounded_dtype; /* bf16 or Q8_ACT */
+};
+
+struct qrn_l2_norm_params {
+    struct qrn_rows_shape shape;
+    struct qrn_rows x, out;
+    int64_t n_rows;
+    float eps, scale;
+};
+
+/* Rows up to this long are a warp's, longer ones a block's: the length alone decides, so that a row has
+ * the same bits among any number of others. */
+enum { QRN_NORM_WARP_ROW = 1024 };
+
+#endif
