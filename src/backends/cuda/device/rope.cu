@@ -23,9 +23,10 @@ static __device__ __forceinline__ void turn(const qrn_rope_params &p, int64_t to
         *cosine = *sine = __uint_as_float(0x7fc00000u);
         return;
     }
-    const double angle = (double)((float)position * frequency(p, i));
-    *cosine = (float)cos(angle) * p.magnitude;
-    *sine = (float)sin(angle) * p.magnitude;
+    double c, s;
+    sincos((double)((float)position * frequency(p, i)), &s, &c);
+    *cosine = (float)c * p.magnitude;
+    *sine = (float)s * p.magnitude;
 }
 
 QRN_DEVICE_FUNCTION(qrn_rope, 256, qrn_rope_params)
