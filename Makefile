@@ -96,7 +96,7 @@ $(BUILD)/%.o: %.c
 
 # Device code: a fat binary for each file, put into an object as it is.  What ptxas says of registers
 # and spills stays beside it (scripts/check_spills.sh).  FMA is where it is written; subnormals are 0.
-NVCCFLAGS := -std=c++17 -O3 -fmad=false -ftz=true -Iinclude -Isrc -Xptxas -v \
+NVCCFLAGS := -std=c++17 -O3 -fmad=false -ftz=true -Xfatbin=-compress-all -Iinclude -Isrc -Xptxas -v \
     $(foreach a,$(DEVICE_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
     $(foreach a,$(DEVICE_PTX),-gencode arch=compute_$(a),code=compute_$(a))
 $(BUILD)/src/backends/cuda/%.o: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
