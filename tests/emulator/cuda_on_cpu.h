@@ -25,7 +25,7 @@
 #define gridDim emulated_grid_size
 
 /* See backends/cuda/device/kernel.cuh. */
-#define QRN_DEVICE_FUNCTION(name, n_threads, params)                             \
+#define QRN_DEVICE_FUNCTION(name, n_threads, n_blocks, params)                             \
     static void name(const struct params &p);                                    \
     static void invoke_##name(const void *p) { name(*(const struct params *)p); } \
     static emulated_registered registered_##name(#name, invoke_##name, sizeof(struct params)); \

@@ -4,7 +4,7 @@
 #include "emulator/kernels.h"
 
 /* Half of the threads never come to the barrier. */
-QRN_DEVICE_FUNCTION(qrn_test_leaves_barrier, 64, qrn_test_params)
+QRN_DEVICE_FUNCTION(qrn_test_leaves_barrier, 64, 1, qrn_test_params)
 {
     if (threadIdx.x < 32) return;
     __syncthreads();
@@ -12,7 +12,7 @@ QRN_DEVICE_FUNCTION(qrn_test_leaves_barrier, 64, qrn_test_params)
 }
 
 /* A barrier and a shuffle wait for each other. */
-QRN_DEVICE_FUNCTION(qrn_test_diverges, 64, qrn_test_params)
+QRN_DEVICE_FUNCTION(qrn_test_diverges, 64, 1, qrn_test_params)
 {
     if (threadIdx.x % 32 == 7)
         __syncthreads();
@@ -21,19 +21,19 @@ QRN_DEVICE_FUNCTION(qrn_test_diverges, 64, qrn_test_params)
 }
 
 /* One lane has ended when the others shuffle. */
-QRN_DEVICE_FUNCTION(qrn_test_lane_ended, 64, qrn_test_params)
+QRN_DEVICE_FUNCTION(qrn_test_lane_ended, 64, 1, qrn_test_params)
 {
     if (threadIdx.x == 40) return;
     p.out[threadIdx.x] = qrn_warp_sum(1.0f);
 }
 
 /* A mask names lanes that the block does not have. */
-QRN_DEVICE_FUNCTION(qrn_test_short_warp, 64, qrn_test_params)
+QRN_DEVICE_FUNCTION(qrn_test_short_warp, 64, 1, qrn_test_params)
 {
     p.out[threadIdx.x] = qrn_warp_sum(1.0f);
 }
 
-QRN_DEVICE_FUNCTION(qrn_test_shuffles, 64, qrn_test_params)
+QRN_DEVICE_FUNCTION(qrn_test_shuffles, 64, 1, qrn_test_params)
 {
     const int lane = qrn_lane();
     float *out = p.out + 8 * threadIdx.x;
@@ -50,7 +50,7 @@ QRN_DEVICE_FUNCTION(qrn_test_shuffles, 64, qrn_test_params)
 }
 
 /* c = a b for 16 x 16 (or, of bytes, 32) times 16 x 8: fragments straight from their description. */
-QRN_DEVICE_FUNCTION(qrn_test_mma, 32, qrn_test_mma_params)
+QRN_DEVICE_FUNCTION(qrn_test_mma, 32, 1, qrn_test_mma_params)
 {
     const int lane = qrn_lane(), g = lane / 4, t = lane % 4;
     uint32_t a[4], b[2];
@@ -70,7 +70,7 @@ QRN_DEVICE_FUNCTION(qrn_test_mma, 32, qrn_test_mma_params)
 }
 
 /* The same of halves, through shared memory: a by ldmatrix, b, stored by rows, by the transposed. */
-QRN_DEVICE_FUNCTION(qrn_test_ldmatrix, 32, qrn_test_mma_params)
+QRN_DEVICE_FUNCTION(qrn_test_ldmatrix, 32, 1, qrn_test_mma_params)
 {
     __shared__ __align__(16) uint16_t a_tile[16][16], b_tile[16][8];
     const int lane = qrn_lane(), g = lane / 4, t = lane % 4;

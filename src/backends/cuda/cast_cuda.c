@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * cast of types without blocks, and copy of any. */
+ * cast and copy. */
 #include "backends/cuda/cast_cuda.h"
 #include "backends/cuda/rows.h"
 
 QRN_CUDA_IMAGE(cast);
-
-static bool cast_supports(const void *args)
-{
-    const struct qrn_cast_args *a = args;
-    return qrn_dtype_info(a->x.dtype)->block_elements == 1;
-}
 
 static void run_cast(void *stream, const void *args)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_cast, "qrn_cast", 0};
     const struct qrn_cast_args *a = args;
     struct qrn_cast_params p = {.shape = qrn_rows_shape(&a->x), .x = qrn_rows(&a->x),
-                                .out = qrn_rows(&a->out), .x_dtype = (int32_t)a->x.dtype,
+                                .out = qrn_rows(&a->out), .x_type = qrn_row_type(a->x.dtype),
                                 .out_dtype = (int32_t)a->out.dtype};
     if (qrn_is_contiguous(&a->x) && qrn_is_contiguous(&a->out))
         p.shape = (struct qrn_rows_shape){{1, 1, 1}, qrn_n_rows(&p.shape) * p.shape.d};
@@ -26,8 +20,7 @@ static void run_cast(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_cast_rows = {
-    .op = QRN_OP_cast, .name = "cuda.cast.rows", .needs = QRN_CUDA_SM80,
-    .serves = "from types without blocks", .supports = cast_supports, .run = run_cast,
+    .op = QRN_OP_cast, .name = "cuda.cast.rows", .needs = QRN_CUDA_SM80, .run = run_cast,
 };
 
 static void run_copy(void *stream, const void *args)

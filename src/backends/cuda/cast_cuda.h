@@ -10,7 +10,7 @@ struct qrn_cast_params {
     struct qrn_rows x, out;
     int64_t pieces_per_row; /* of 128 elements */
     int64_t n_pieces;
-    int32_t x_dtype; /* f32, f16, bf16, f64 or f8 */
+    struct qrn_row_type x_type;
     int32_t out_dtype; /* f32, f16, bf16 or Q8_ACT */
 };
 

@@ -14,7 +14,12 @@ struct qrn_embedding_params {
     int64_t n_vocab;
     int64_t pieces_per_row; /* of 128 elements */
     int64_t n_pieces;
-    int32_t table_dtype; /* f32, f16 or bf16 */
+    struct qrn_row_type table_type;
+    /* MLX codes: the value is scale * code + bias. */
+    uint64_t scales, biases;
+    int64_t scales_stride, biases_stride; /* bytes */
+    int64_t group;                        /* elements of one scale; 0: no codes */
+    int32_t scales_dtype, biases_dtype;   /* f32, f16 or bf16 */
 };
 
 #endif

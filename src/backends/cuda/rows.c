@@ -21,6 +21,13 @@ struct qrn_rows qrn_rows(const struct qrn_tensor *t)
     return r;
 }
 
+struct qrn_row_type qrn_row_type(enum qrn_dtype dtype)
+{
+    const struct qrn_dtype_info *type = qrn_dtype_info(dtype);
+    const int shift = __builtin_ctz((unsigned)type->block_elements); /* all are powers of two */
+    return (struct qrn_row_type){(int32_t)dtype, shift, type->block_bytes};
+}
+
 bool qrn_is_contiguous(const struct qrn_tensor *t)
 {
     int64_t want = 1;

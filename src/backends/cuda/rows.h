@@ -13,6 +13,7 @@ enum { QRN_PIECE = 128, QRN_WARPS = 8, QRN_THREADS = 32 * QRN_WARPS };
 struct qrn_rows_shape qrn_rows_shape(const struct qrn_tensor *t);
 /* Of an absent tensor: data is 0. */
 struct qrn_rows qrn_rows(const struct qrn_tensor *t);
+struct qrn_row_type qrn_row_type(enum qrn_dtype dtype);
 /* Whether its elements lie one after the other. */
 bool qrn_is_contiguous(const struct qrn_tensor *t);
 

@@ -18,4 +18,9 @@ struct qrn_rows {
     int64_t stride[3]; /* bytes */
 };
 
+/* The type of a row, which may consist of blocks. */
+struct qrn_row_type {
+    int32_t dtype, block_shift, block_bytes; /* a block has 1 << block_shift elements */
+};
+
 #endif

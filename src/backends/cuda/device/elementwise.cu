@@ -20,22 +20,22 @@ static __device__ __forceinline__ void elementwise(const qrn_elementwise_params 
     }
 }
 
-QRN_DEVICE_FUNCTION(qrn_add, 256, qrn_elementwise_params)
+QRN_DEVICE_FUNCTION(qrn_add, 256, 4, qrn_elementwise_params)
 {
     elementwise(p, [](float x, float y) { return x + y; });
 }
 
-QRN_DEVICE_FUNCTION(qrn_mul, 256, qrn_elementwise_params)
+QRN_DEVICE_FUNCTION(qrn_mul, 256, 4, qrn_elementwise_params)
 {
     elementwise(p, [](float x, float y) { return x * y; });
 }
 
-QRN_DEVICE_FUNCTION(qrn_silu_mul, 256, qrn_elementwise_params)
+QRN_DEVICE_FUNCTION(qrn_silu_mul, 256, 4, qrn_elementwise_params)
 {
     elementwise(p, [](float gate, float up) { return qrn_silu(gate) * up; });
 }
 
-QRN_DEVICE_FUNCTION(qrn_sigmoid_mul, 256, qrn_elementwise_params)
+QRN_DEVICE_FUNCTION(qrn_sigmoid_mul, 256, 4, qrn_elementwise_params)
 {
     elementwise(p, [](float x, float gate) { return x * qrn_sigmoid(gate); });
 }

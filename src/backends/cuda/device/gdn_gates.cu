@@ -4,7 +4,7 @@
 #include "backends/cuda/device/numbers.cuh"
 #include "backends/cuda/gdn_gates_cuda.h"
 
-QRN_DEVICE_FUNCTION(qrn_gdn_gates, 256, qrn_gdn_gates_params)
+QRN_DEVICE_FUNCTION(qrn_gdn_gates, 256, 4, qrn_gdn_gates_params)
 {
     const int64_t n = p.n_tokens * p.n_heads, step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {

@@ -77,12 +77,12 @@ template <int n_warps> static __device__ __forceinline__ void rms_norm(const qrn
     }
 }
 
-QRN_DEVICE_FUNCTION(qrn_rms_norm_warp, 256, qrn_rms_norm_params)
+QRN_DEVICE_FUNCTION(qrn_rms_norm_warp, 256, 4, qrn_rms_norm_params)
 {
     rms_norm<1>(p);
 }
 
-QRN_DEVICE_FUNCTION(qrn_rms_norm_block, 256, qrn_rms_norm_params)
+QRN_DEVICE_FUNCTION(qrn_rms_norm_block, 256, 4, qrn_rms_norm_params)
 {
     rms_norm<WARPS>(p);
 }
@@ -124,12 +124,12 @@ template <int n_warps> static __device__ __forceinline__ void l2_norm(const qrn_
     }
 }
 
-QRN_DEVICE_FUNCTION(qrn_l2_norm_warp, 256, qrn_l2_norm_params)
+QRN_DEVICE_FUNCTION(qrn_l2_norm_warp, 256, 4, qrn_l2_norm_params)
 {
     l2_norm<1>(p);
 }
 
-QRN_DEVICE_FUNCTION(qrn_l2_norm_block, 256, qrn_l2_norm_params)
+QRN_DEVICE_FUNCTION(qrn_l2_norm_block, 256, 4, qrn_l2_norm_params)
 {
     l2_norm<WARPS>(p);
 }

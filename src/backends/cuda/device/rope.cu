@@ -29,7 +29,7 @@ static __device__ __forceinline__ void turn(const qrn_rope_params &p, int64_t to
     *sine = (float)s * p.magnitude;
 }
 
-QRN_DEVICE_FUNCTION(qrn_rope, 256, qrn_rope_params)
+QRN_DEVICE_FUNCTION(qrn_rope, 256, 4, qrn_rope_params)
 {
     __shared__ float cosine[QRN_ROPE_MAX_PAIRS], sine[QRN_ROPE_MAX_PAIRS];
     const int n_rot = 2 * p.n_pairs, rest = (int)p.head_dim - n_rot, n = p.n_pairs + rest;

@@ -19,7 +19,7 @@ static __device__ __forceinline__ void load_scores(const qrn_softmax_params &p, 
     for (int j = 0; j < 4; j++) s[j] += more[j];
 }
 
-QRN_DEVICE_FUNCTION(qrn_softmax, 256, qrn_softmax_params)
+QRN_DEVICE_FUNCTION(qrn_softmax, 256, 4, qrn_softmax_params)
 {
     __shared__ float shared[WARPS];
     const int64_t d = p.shape.d;
