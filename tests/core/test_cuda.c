@@ -57,7 +57,8 @@ static void expect(enum qrn_status got, enum qrn_status want, const struct qrn_e
 static void expect_nothing_left(void)
 {
     const struct emulated_counts c = counts();
-    if (c.allocations || c.modules || c.streams || c.graphs || c.graph_execs || c.contexts || c.depth)
+    if (c.allocations || c.modules || c.streams || c.graphs || c.graph_execs || c.contexts ||
+        c.depth)
         fail_msg("left: %ld allocations, %ld modules, %ld streams, %ld graphs, %ld instances, "
                  "%ld contexts, depth %ld",
                  c.allocations, c.modules, c.streams, c.graphs, c.graph_execs, c.contexts, c.depth);
@@ -81,8 +82,8 @@ static struct qrn_add_args add_of(const struct work *w)
     const struct qrn_buffer *b[] = {w->x, w->y, w->sum};
     struct qrn_tensor t[3];
     for (int i = 0; i < 3; i++)
-        assert_int_equal(
-            qrn_buffer_tensor(b[i], 0, QRN_F32, 1, (const int64_t[]){N}, &t[i], NULL), QRN_OK);
+        assert_int_equal(qrn_buffer_tensor(b[i], 0, QRN_F32, 1, (const int64_t[]){N}, &t[i], NULL),
+                         QRN_OK);
     return (struct qrn_add_args){t[0], t[1], t[2]};
 }
 
@@ -142,7 +143,8 @@ static void expect_cpu_works(void)
 {
     struct work w;
     struct qrn_error err;
-    if (make_work(&w, NULL, &err) != QRN_OK || do_work(&w, &err) != QRN_OK) fail_msg("%s", err.text);
+    if (make_work(&w, NULL, &err) != QRN_OK || do_work(&w, &err) != QRN_OK)
+        fail_msg("%s", err.text);
     expect_sum(&w, 3.0f);
     end_work(&w);
 }
@@ -203,7 +205,8 @@ static void test_two_devices(void **state)
     assert_int_equal(qrn_device_open(NULL, &cpu, NULL), QRN_OK);
     assert_int_equal(qrn_buffer_create(cpu, 64, &a, &err), QRN_OK);
     assert_int_equal(qrn_buffer_create(gpu, 64, &b, &err), QRN_OK);
-    expect(qrn_buffer_copy(b, 0, a, 0, 64, &err), QRN_ERR_ARGUMENT, &err, "from a buffer of device cpu");
+    expect(qrn_buffer_copy(b, 0, a, 0, 64, &err), QRN_ERR_ARGUMENT, &err,
+           "from a buffer of device cpu");
     qrn_buffer_release(a);
     qrn_buffer_release(b);
     qrn_device_close(cpu);
@@ -295,10 +298,12 @@ static void test_opening(void **state)
     struct qrn_device_options o = emulated_options();
     char incomplete[500];
     o.cuda_driver = "/there/is/no/libcuda.so.1";
-    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err, "no NVIDIA driver: /there/is");
+    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
+           "no NVIDIA driver: /there/is");
     set("QRN_CUDA_DRIVER", "/nor/here.so");
     o.cuda_driver = NULL;
-    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err, "no NVIDIA driver: /nor/here");
+    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
+           "no NVIDIA driver: /nor/here");
     set("QRN_CUDA_DRIVER", NULL);
     const char *path = emulator_path();
     (void)snprintf(incomplete, sizeof incomplete, "%.*s/libcuda_incomplete.so",
@@ -312,7 +317,8 @@ static void test_opening(void **state)
            "needs driver 12.0, found 11.8");
     set("QRN_EMULATED_DRIVER_VERSION", NULL);
     o.cuda_device = 3;
-    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_ARGUMENT, &err, "cuda_device is 3, wants 0 to 0");
+    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_ARGUMENT, &err,
+           "cuda_device is 3, wants 0 to 0");
     o.cuda_device = 0;
     set("QRN_EMULATED_SM", "75");
     expect(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
@@ -333,7 +339,8 @@ static void test_callers_context(void **state)
 {
     (void)state;
     int (*create)(void **, unsigned, int), (*destroy)(void *), (*stream)(void **, unsigned);
-    void *p[] = {emulated("cuCtxCreate_v2"), emulated("cuCtxDestroy_v2"), emulated("cuStreamCreate")};
+    void *p[] = {emulated("cuCtxCreate_v2"), emulated("cuCtxDestroy_v2"),
+                 emulated("cuStreamCreate")};
     memcpy(&create, &p[0], sizeof create);
     memcpy(&destroy, &p[1], sizeof destroy);
     memcpy(&stream, &p[2], sizeof stream);
@@ -425,7 +432,8 @@ static void test_lost(void **state)
         set("QRN_EMULATED_LOSE_AT_LAUNCH", NULL);
         const enum qrn_status status = do_work(&w, &err);
         if (status != QRN_OK) {
-            static const char lost[] = "the device is lost: an illegal memory access was encountered";
+            static const char lost[] =
+                "the device is lost: an illegal memory access was encountered";
             struct qrn_buffer *b = NULL;
             struct qrn_add_args a = add_of(&w);
             float value = 1.0f;
@@ -467,16 +475,11 @@ static void test_foreign_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buffers),
-        cmocka_unit_test(test_two_devices),
-        cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_replays),
-        cmocka_unit_test(test_opening),
-        cmocka_unit_test(test_callers_context),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_out_of_host_memory),
-        cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_foreign_memory),
+        cmocka_unit_test(test_buffers),       cmocka_unit_test(test_two_devices),
+        cmocka_unit_test(test_pool),          cmocka_unit_test(test_replays),
+        cmocka_unit_test(test_opening),       cmocka_unit_test(test_callers_context),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_out_of_host_memory),
+        cmocka_unit_test(test_lost),          cmocka_unit_test(test_foreign_memory),
     };
     const char *path = emulator_path();
     if (strchr(path, '/')) emulator = dlopen(path, RTLD_NOW | RTLD_LOCAL);

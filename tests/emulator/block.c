@@ -231,8 +231,8 @@ bool emulator_run_grid(const struct work *w)
     emulator_message[0] = 0;
     emulated_block_size = w->block;
     emulated_grid_size = w->grid;
-    emulated_dynamic_shared = w->shared_bytes ? aligned_alloc(128, (w->shared_bytes + 127) / 128 * 128)
-                                              : NULL;
+    emulated_dynamic_shared =
+        w->shared_bytes ? aligned_alloc(128, (w->shared_bytes + 127) / 128 * 128) : NULL;
     if (!fibers_reserve(MAX_THREADS) || (w->shared_bytes && !emulated_dynamic_shared)) abort();
     const uint64_t mode = qrn_float_mode_enter(); /* subnormal floats are flushed, as built */
     for (unsigned z = 0; z < w->grid.z && good; z++)

@@ -10,7 +10,7 @@ extern "C" {
 struct emulated_counts {
     long allocations, shared_ranges, modules, streams, graphs, graph_execs, contexts;
     long launches, graph_launches, captures; /* so far */
-    long depth; /* of contexts that the calling thread has pushed */
+    long depth;                              /* of contexts that the calling thread has pushed */
 };
 
 /* Fills in *out. */

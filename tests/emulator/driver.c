@@ -243,7 +243,7 @@ EXPORTED CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const ch
 EXPORTED CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
 {
     (void)function;
-    const bool fits = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
-                      value <= 227 * 1024;
+    const bool fits =
+        attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value <= 227 * 1024;
     return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -77,7 +77,8 @@ QRN_DEVICE_FUNCTION(qrn_test_ldmatrix, 32, 1, qrn_test_mma_params)
     /* a: two copies a lane; b: one for half of the lanes, and zeros from no source at all */
     qrn_copy16_async(&a_tile[lane / 2][lane % 2 * 8], (const uint16_t *)p.a + lane * 8, 16);
     qrn_copies_commit();
-    if (lane < 16) qrn_copy16_async(b_tile[lane], (const uint16_t *)p.b + lane * 8, p.n_rows > lane ? 16 : 0);
+    if (lane < 16)
+        qrn_copy16_async(b_tile[lane], (const uint16_t *)p.b + lane * 8, p.n_rows > lane ? 16 : 0);
     qrn_copies_commit();
     qrn_copies_wait<1>();
     __syncthreads();

@@ -55,7 +55,8 @@ static bool has_strange_address(const struct work *w)
         unsigned char there;
         memcpy(&word, w->params + i, sizeof word);
         if (word >> 40 < 0x50 || word >> 40 > 0x7f) continue;
-        const uintptr_t page = word / (uintptr_t)sysconf(_SC_PAGESIZE) * (uintptr_t)sysconf(_SC_PAGESIZE);
+        const uintptr_t page =
+            word / (uintptr_t)sysconf(_SC_PAGESIZE) * (uintptr_t)sysconf(_SC_PAGESIZE);
         void *address = (void *)page;
         if (emulator_is_known((void *)word) || mincore(address, 1, &there) != 0) continue;
         (void)snprintf(emulator_message, sizeof emulator_message,
@@ -111,10 +112,10 @@ EXPORTED CUresult cuStreamSynchronize(CUstream stream)
     return emulator_context_state();
 }
 
-EXPORTED CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, size_t n, CUstream stream)
+EXPORTED CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, size_t n,
+                                  CUstream stream)
 {
-    const struct work w = {
-        .kind = WORK_SET, .to = (void *)memory, .n_bytes = n, .value = value};
+    const struct work w = {.kind = WORK_SET, .to = (void *)memory, .n_bytes = n, .value = value};
     return queue(stream, &w);
 }
 
@@ -215,8 +216,7 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
     if (state != CUDA_SUCCESS) return state;
     pthread_mutex_lock(&emulator_lock);
     emulator_counts.graph_launches++;
-    for (const struct work *w = exec->graph.first; w; w = w->next)
-        emulator_do(stream->context, w);
+    for (const struct work *w = exec->graph.first; w; w = w->next) emulator_do(stream->context, w);
     pthread_mutex_unlock(&emulator_lock);
     return CUDA_SUCCESS;
 }

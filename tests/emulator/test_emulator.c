@@ -66,7 +66,8 @@ static void test_never_ends(void **state)
         {"qrn_test_leaves_barrier", "waits at __syncthreads: but other threads have ended", 64},
         {"qrn_test_diverges", "and nothing goes on", 64},
         {"qrn_test_lane_ended", "waits at __shfl_xor_sync: for a lane that has ended", 64},
-        {"qrn_test_short_warp", "waits at __shfl_xor_sync: for lanes that the block does not have", 40},
+        {"qrn_test_short_warp", "waits at __shfl_xor_sync: for lanes that the block does not have",
+         40},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int reverse = 0; reverse < 2; reverse++) {
@@ -77,7 +78,8 @@ static void test_never_ends(void **state)
             assert_int_equal(launch(&t, cases[i].kernel, cases[i].n_threads, &p),
                              CUDA_ERROR_LAUNCH_FAILED);
             const char *text = qrn_cuda_text(&t.d, CUDA_ERROR_LAUNCH_FAILED);
-            if (!strstr(text, cases[i].text) || !strstr(text, cases[i].kernel)) fail_msg("%s", text);
+            if (!strstr(text, cases[i].text) || !strstr(text, cases[i].kernel))
+                fail_msg("%s", text);
             assert_int_equal(launch(&t, "qrn_test_shuffles", 64, &p), CUDA_ERROR_LAUNCH_FAILED);
             end(&t);
         }

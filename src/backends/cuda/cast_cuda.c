@@ -9,8 +9,10 @@ static void run_cast(void *stream, const void *args)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_cast, "qrn_cast", 0};
     const struct qrn_cast_args *a = args;
-    struct qrn_cast_params p = {.shape = qrn_rows_shape(&a->x), .x = qrn_rows(&a->x),
-                                .out = qrn_rows(&a->out), .x_type = qrn_row_type(a->x.dtype),
+    struct qrn_cast_params p = {.shape = qrn_rows_shape(&a->x),
+                                .x = qrn_rows(&a->x),
+                                .out = qrn_rows(&a->out),
+                                .x_type = qrn_row_type(a->x.dtype),
                                 .out_dtype = (int32_t)a->out.dtype};
     if (qrn_is_contiguous(&a->x) && qrn_is_contiguous(&a->out))
         p.shape = (struct qrn_rows_shape){{1, 1, 1}, qrn_n_rows(&p.shape) * p.shape.d};
@@ -20,7 +22,10 @@ static void run_cast(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_cast_rows = {
-    .op = QRN_OP_cast, .name = "cuda.cast.rows", .needs = QRN_CUDA_SM80, .run = run_cast,
+    .op = QRN_OP_cast,
+    .name = "cuda.cast.rows",
+    .needs = QRN_CUDA_SM80,
+    .run = run_cast,
 };
 
 static void run_copy(void *stream, const void *args)
@@ -28,8 +33,8 @@ static void run_copy(void *stream, const void *args)
     static const struct qrn_cuda_function f = {qrn_cuda_image_cast, "qrn_copy", 0};
     const struct qrn_copy_args *a = args;
     const struct qrn_dtype_info *type = qrn_dtype_info(a->x.dtype);
-    struct qrn_copy_params p = {.shape = qrn_rows_shape(&a->x), .x = qrn_rows(&a->x),
-                                .out = qrn_rows(&a->out)};
+    struct qrn_copy_params p = {
+        .shape = qrn_rows_shape(&a->x), .x = qrn_rows(&a->x), .out = qrn_rows(&a->out)};
     p.shape.d = p.shape.d / type->block_elements * type->block_bytes;
     if (qrn_is_contiguous(&a->x) && qrn_is_contiguous(&a->out))
         p.shape = (struct qrn_rows_shape){{1, 1, 1}, qrn_n_rows(&p.shape) * p.shape.d};
@@ -39,5 +44,8 @@ static void run_copy(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_copy_rows = {
-    .op = QRN_OP_copy, .name = "cuda.copy.rows", .needs = QRN_CUDA_SM80, .run = run_copy,
+    .op = QRN_OP_copy,
+    .name = "cuda.copy.rows",
+    .needs = QRN_CUDA_SM80,
+    .run = run_copy,
 };

@@ -17,7 +17,8 @@ static const struct qrn_kernel *const kernels[] = {
     NULL,
 };
 
-/* After these the context is of no use: what was running has failed, and so does all that follows. */
+/* After these the context is of no use: what was running has failed, and so does all that
+ * follows. */
 static bool is_fatal(CUresult r)
 {
     switch (r) {
@@ -91,8 +92,7 @@ static enum qrn_status find_context(struct qrn_cuda *cuda, const struct qrn_devi
     if (o->cuda_device < 0 || o->cuda_device >= n)
         return qrn_fail(err, QRN_ERR_ARGUMENT, "cuda_device is %d, wants 0 to %d", o->cuda_device,
                         n - 1);
-    QRN_TRY(
-        qrn_cuda_status(cuda, d->device_get(&cuda->device, o->cuda_device), "the device", err));
+    QRN_TRY(qrn_cuda_status(cuda, d->device_get(&cuda->device, o->cuda_device), "the device", err));
     QRN_TRY(qrn_cuda_status(cuda, d->primary_retain(&cuda->context, cuda->device),
                             "the device's context", err));
     cuda->owns_context = true;
@@ -138,7 +138,8 @@ static enum qrn_status find_stream(struct qrn_cuda *cuda, const struct qrn_devic
     return qrn_cuda_status(cuda, r, "making a stream", err);
 }
 
-/* Gives back what was got, as far as it was; on a lost device the driver refuses, and that is all. */
+/* Gives back what was got, as far as it was; on a lost device the driver refuses, and that is
+ * all. */
 static void give_back(struct qrn_cuda *cuda)
 {
     const struct qrn_cuda_driver *d = &cuda->driver;

@@ -38,7 +38,8 @@ struct qrn_cuda {
 enum qrn_status qrn_cuda_enter(struct qrn_cuda *cuda, struct qrn_error *err);
 void qrn_cuda_leave(struct qrn_cuda *cuda);
 
-/* The status of a result, with a sentence that says what was tried; notes when the device is lost. */
+/* The status of a result, with a sentence that says what was tried; notes when the device is
+ * lost. */
 enum qrn_status qrn_cuda_status(struct qrn_cuda *cuda, CUresult result, const char *what,
                                 struct qrn_error *err);
 

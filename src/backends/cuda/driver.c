@@ -18,7 +18,7 @@ static const struct {
 
 /* The table says what <cuda.h> says. */
 #define QRN_CUDA_ENTRY(name, symbol, params) \
-    _Static_assert(_Generic(&symbol, CUresult(*) params: 1, default: 0), #symbol);
+    _Static_assert(_Generic(&symbol, CUresult(*) params : 1, default : 0), #symbol);
 #include "backends/cuda/driver_api.inc"
 #undef QRN_CUDA_ENTRY
 

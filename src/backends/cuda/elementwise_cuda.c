@@ -10,8 +10,10 @@ static void launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *fu
                    const struct qrn_tensor *x, const struct qrn_tensor *y,
                    const struct qrn_tensor *out)
 {
-    struct qrn_elementwise_params p = {.shape = qrn_rows_shape(x), .x = qrn_rows(x),
-                                       .y = qrn_rows(y), .out = qrn_rows(out),
+    struct qrn_elementwise_params p = {.shape = qrn_rows_shape(x),
+                                       .x = qrn_rows(x),
+                                       .y = qrn_rows(y),
+                                       .out = qrn_rows(out),
                                        .out_dtype = (int32_t)out->dtype};
     if (qrn_is_contiguous(x) && qrn_is_contiguous(y) && qrn_is_contiguous(out))
         p.shape = (struct qrn_rows_shape){{1, 1, 1}, qrn_n_rows(&p.shape) * p.shape.d};
@@ -21,16 +23,19 @@ static void launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *fu
 }
 
 /* ELEMENTWISE(op, first, second): the names of its operands. */
-#define ELEMENTWISE(op_name, first, second)                                                       \
-    static void run_##op_name(void *stream, const void *args)                                     \
-    {                                                                                             \
-        static const struct qrn_cuda_function f = {qrn_cuda_image_elementwise, "qrn_" #op_name, 0}; \
-        const struct qrn_##op_name##_args *a = args;                                              \
-        launch(stream, &f, &a->first, &a->second, &a->out);                                       \
-    }                                                                                             \
-    const struct qrn_kernel qrn_cuda_##op_name##_rows = {                                         \
-        .op = QRN_OP_##op_name, .name = "cuda." #op_name ".rows", .needs = QRN_CUDA_SM80,         \
-        .run = run_##op_name,                                                                     \
+#define ELEMENTWISE(op_name, first, second)                                                     \
+    static void run_##op_name(void *stream, const void *args)                                   \
+    {                                                                                           \
+        static const struct qrn_cuda_function f = {qrn_cuda_image_elementwise, "qrn_" #op_name, \
+                                                   0};                                          \
+        const struct qrn_##op_name##_args *a = args;                                            \
+        launch(stream, &f, &a->first, &a->second, &a->out);                                     \
+    }                                                                                           \
+    const struct qrn_kernel qrn_cuda_##op_name##_rows = {                                       \
+        .op = QRN_OP_##op_name,                                                                 \
+        .name = "cuda." #op_name ".rows",                                                       \
+        .needs = QRN_CUDA_SM80,                                                                 \
+        .run = run_##op_name,                                                                   \
     };
 
 ELEMENTWISE(add, x, y)

@@ -27,10 +27,13 @@ static void run(void *stream, const void *args)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_embedding, "qrn_embedding", 0};
     const struct qrn_embedding_args *a = args;
-    struct qrn_embedding_params p = {
-        .shape = qrn_rows_shape(&a->out), .out = qrn_rows(&a->out), .ids = a->ids.data,
-        .table = (uint64_t)(uintptr_t)a->table.data, .table_stride = qrn_rows(&a->table).stride[2],
-        .n_vocab = a->table.shape[0], .table_type = qrn_row_type(a->table.dtype)};
+    struct qrn_embedding_params p = {.shape = qrn_rows_shape(&a->out),
+                                     .out = qrn_rows(&a->out),
+                                     .ids = a->ids.data,
+                                     .table = (uint64_t)(uintptr_t)a->table.data,
+                                     .table_stride = qrn_rows(&a->table).stride[2],
+                                     .n_vocab = a->table.shape[0],
+                                     .table_type = qrn_row_type(a->table.dtype)};
     if (qrn_is_mlx(a->table.dtype)) set_codes(&p, a);
     p.pieces_per_row = qrn_pieces_per_row(&p.shape);
     p.n_pieces = qrn_n_rows(&p.shape) * p.pieces_per_row;
@@ -38,6 +41,10 @@ static void run(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_embedding_rows = {
-    .op = QRN_OP_embedding, .name = "cuda.embedding.rows", .needs = QRN_CUDA_SM80,
-    .serves = "tables that are not packed", .supports = supports, .run = run,
+    .op = QRN_OP_embedding,
+    .name = "cuda.embedding.rows",
+    .needs = QRN_CUDA_SM80,
+    .serves = "tables that are not packed",
+    .supports = supports,
+    .run = run,
 };

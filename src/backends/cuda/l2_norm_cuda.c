@@ -10,8 +10,10 @@ static void run(void *stream, const void *args)
     static const struct qrn_cuda_function warp = {qrn_cuda_image_norm, "qrn_l2_norm_warp", 0},
                                           block = {qrn_cuda_image_norm, "qrn_l2_norm_block", 0};
     const struct qrn_l2_norm_args *a = args;
-    struct qrn_l2_norm_params p = {.shape = qrn_rows_shape(&a->x), .x = qrn_rows(&a->x),
-                                   .out = qrn_rows(&a->out), .eps = a->eps,
+    struct qrn_l2_norm_params p = {.shape = qrn_rows_shape(&a->x),
+                                   .x = qrn_rows(&a->x),
+                                   .out = qrn_rows(&a->out),
+                                   .eps = a->eps,
                                    .scale = a->scale != 0.0f ? a->scale : 1.0f};
     const bool short_rows = p.shape.d <= QRN_NORM_WARP_ROW;
     p.n_rows = qrn_n_rows(&p.shape);
@@ -20,5 +22,8 @@ static void run(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_l2_norm_rows = {
-    .op = QRN_OP_l2_norm, .name = "cuda.l2_norm.rows", .needs = QRN_CUDA_SM80, .run = run,
+    .op = QRN_OP_l2_norm,
+    .name = "cuda.l2_norm.rows",
+    .needs = QRN_CUDA_SM80,
+    .run = run,
 };

@@ -87,9 +87,9 @@ static CUresult module_of(struct qrn_cuda *cuda, const unsigned char *image, CUm
         }
     if (f->n_modules == f->n_modules_reserved) {
         const size_t want = 2 * f->n_modules_reserved + 16;
-        struct module *bigger = qrn_realloc(cuda->allocator, f->modules,
-                                            f->n_modules_reserved * sizeof *f->modules,
-                                            want * sizeof *f->modules);
+        struct module *bigger =
+            qrn_realloc(cuda->allocator, f->modules, f->n_modules_reserved * sizeof *f->modules,
+                        want * sizeof *f->modules);
         if (!bigger) return CUDA_ERROR_OUT_OF_MEMORY;
         f->modules = bigger;
         f->n_modules_reserved = want;
@@ -128,12 +128,12 @@ void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *
     } p = {.in = params};
     CUfunction handle;
     if (s->result != CUDA_SUCCESS || grid.n_blocks <= 0) return;
-    s->result = grid.n_blocks <= INT_MAX ? look_up(s->cuda, function, &handle)
-                                         : CUDA_ERROR_INVALID_VALUE;
+    s->result =
+        grid.n_blocks <= INT_MAX ? look_up(s->cuda, function, &handle) : CUDA_ERROR_INVALID_VALUE;
     if (s->result == CUDA_SUCCESS && !s->looks_up)
-        s->result = s->cuda->driver.launch(
-            handle, (unsigned)grid.n_blocks, grid.n_blocks_y ? grid.n_blocks_y : 1,
-            grid.n_blocks_z ? grid.n_blocks_z : 1, grid.n_threads, 1, 1, grid.shared_bytes,
-            s->cuda->stream, &p.out, NULL);
+        s->result = s->cuda->driver.launch(handle, (unsigned)grid.n_blocks,
+                                           grid.n_blocks_y ? grid.n_blocks_y : 1,
+                                           grid.n_blocks_z ? grid.n_blocks_z : 1, grid.n_threads, 1,
+                                           1, grid.shared_bytes, s->cuda->stream, &p.out, NULL);
     if (s->result != CUDA_SUCCESS) s->failed = function->name;
 }

@@ -28,7 +28,7 @@ struct qrn_cuda_stream {
 };
 
 struct qrn_cuda_grid {
-    int64_t n_blocks; /* along x; 0: nothing is launched */
+    int64_t n_blocks;                /* along x; 0: nothing is launched */
     unsigned n_blocks_y, n_blocks_z; /* 0: 1 */
     unsigned n_threads;
     unsigned shared_bytes; /* dynamic */

@@ -88,8 +88,7 @@ static enum qrn_status write_bytes(struct qrn_device *dev, void *to, const void 
 {
     struct qrn_cuda *cuda = dev->impl;
     QRN_TRY(qrn_cuda_enter(cuda, err));
-    return finish(cuda,
-                  cuda->driver.copy_to_device(address(to), from, n_bytes, cuda->stream),
+    return finish(cuda, cuda->driver.copy_to_device(address(to), from, n_bytes, cuda->stream),
                   "writing a buffer", err);
 }
 
@@ -107,8 +106,7 @@ static enum qrn_status copy_bytes(struct qrn_device *dev, void *to, const void *
 {
     struct qrn_cuda *cuda = dev->impl;
     QRN_TRY(qrn_cuda_enter(cuda, err));
-    return finish(cuda,
-                  cuda->driver.copy_within(address(to), address(from), n_bytes, cuda->stream),
+    return finish(cuda, cuda->driver.copy_within(address(to), address(from), n_bytes, cuda->stream),
                   "copying a buffer", err);
 }
 

@@ -21,8 +21,8 @@ struct qrn_l2_norm_params {
     float eps, scale;
 };
 
-/* Rows up to this long are a warp's, longer ones a block's: the length alone decides, so that a row has
- * the same bits among any number of others. */
+/* Rows up to this long are a warp's, longer ones a block's: the length alone decides, so that a row
+ * has the same bits among any number of others. */
 enum { QRN_NORM_WARP_ROW = 1024 };
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Running steps on the device's stream; recordings as graphs of the driver, made when they are first
- * submitted and launched whole after. */
+ * Running steps on the device's stream; recordings as graphs of the driver, made when they are
+ * first submitted and launched whole after. */
 #include "backends/cuda/launch.h"
 
 #include "base/memory.h"
@@ -28,7 +28,8 @@ static void queue(struct qrn_cuda_stream *s, const struct qrn_step *steps, size_
 
 static enum qrn_status status_of(struct qrn_cuda_stream *s, struct qrn_error *err)
 {
-    return qrn_cuda_status(s->cuda, s->result, s->failed ? s->failed : "waiting for the device", err);
+    return qrn_cuda_status(s->cuda, s->result, s->failed ? s->failed : "waiting for the device",
+                           err);
 }
 
 /* Also after a failure: nothing of a call may be under way when it returns. */
@@ -67,7 +68,8 @@ static void free_graph(struct qrn_cuda *cuda, struct graph *g)
     qrn_free(cuda->allocator, g, sizeof *g);
 }
 
-/* The steps as a graph of the driver.  Modules are loaded before: recording allows no such thing. */
+/* The steps as a graph of the driver.  Modules are loaded before: recording allows no such
+ * thing. */
 static enum qrn_status capture(struct qrn_cuda *cuda, const struct qrn_step *steps, size_t n_steps,
                                CUgraphExec *out, struct qrn_error *err)
 {

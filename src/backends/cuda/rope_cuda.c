@@ -20,11 +20,16 @@ static void launch(struct qrn_cuda_stream *s, const struct qrn_rope_params *p)
 static struct qrn_rope_params params_of(const struct qrn_tensor *x, const struct qrn_tensor *out,
                                         const struct qrn_tensor *positions, int64_t n_rot)
 {
-    return (struct qrn_rope_params){
-        .x = qrn_rows(x), .out = qrn_rows(out), .positions = positions->data,
-        .n_tokens = x->shape[0], .n_heads = x->shape[1], .head_dim = x->shape[2],
-        .n_pairs = (int32_t)(n_rot / 2), .first = 1, .second = (int32_t)(n_rot / 2),
-        .magnitude = 1.0f};
+    return (struct qrn_rope_params){.x = qrn_rows(x),
+                                    .out = qrn_rows(out),
+                                    .positions = positions->data,
+                                    .n_tokens = x->shape[0],
+                                    .n_heads = x->shape[1],
+                                    .head_dim = x->shape[2],
+                                    .n_pairs = (int32_t)(n_rot / 2),
+                                    .first = 1,
+                                    .second = (int32_t)(n_rot / 2),
+                                    .magnitude = 1.0f};
 }
 
 static int64_t n_rot_of(int64_t n_rot, const struct qrn_tensor *x)
@@ -71,8 +76,12 @@ static void run_rope(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_rope_tokens = {
-    .op = QRN_OP_rope, .name = "cuda.rope.tokens", .needs = QRN_CUDA_SM80,
-    .serves = "up to 1024 dimensions that turn", .supports = rope_supports, .run = run_rope,
+    .op = QRN_OP_rope,
+    .name = "cuda.rope.tokens",
+    .needs = QRN_CUDA_SM80,
+    .serves = "up to 1024 dimensions that turn",
+    .supports = rope_supports,
+    .run = run_rope,
 };
 
 static bool rope_multi_supports(const void *args)
@@ -95,7 +104,10 @@ static void run_rope_multi(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_rope_multi_tokens = {
-    .op = QRN_OP_rope_multi, .name = "cuda.rope_multi.tokens", .needs = QRN_CUDA_SM80,
-    .serves = "up to 1024 dimensions that turn", .supports = rope_multi_supports,
+    .op = QRN_OP_rope_multi,
+    .name = "cuda.rope_multi.tokens",
+    .needs = QRN_CUDA_SM80,
+    .serves = "up to 1024 dimensions that turn",
+    .supports = rope_multi_supports,
     .run = run_rope_multi,
 };

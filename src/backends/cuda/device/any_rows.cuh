@@ -18,7 +18,8 @@ static __device__ __forceinline__ void qrn_load4_any(const qrn_row_type &type, c
 #pragma unroll 1
     for (int j = 0; j < 4; j++) {
         if (i + j >= d) break;
-        const float value = qrn_any_value(type.dtype, type.block_shift, type.block_bytes, row, i + j);
+        const float value =
+            qrn_any_value(type.dtype, type.block_shift, type.block_bytes, row, i + j);
         if (j == 0) x[0] = value; /* an index that changes would put them in memory */
         if (j == 1) x[1] = value;
         if (j == 2) x[2] = value;

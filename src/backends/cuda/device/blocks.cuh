@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * Any value of any block type, by itself and exactly as formats/decode_*.c has it: for rows that are
- * copied or looked up.  Layouts are told there. */
+ * Any value of any block type, by itself and exactly as formats/decode_*.c has it: for rows that
+ * are copied or looked up.  Layouts are told there. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_BLOCKS_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_BLOCKS_CUH
 
 #include <quern/dtype.h>
 #include "backends/cuda/device/numbers.cuh"
 
-/* The host's tables, once more for the device: there they are global, here each file has its own. */
+/* The host's tables, once more for the device: there they are global, here each file has its
+ * own. */
 #define const static __device__ const
 #include "formats/block_tables.inc"
 #undef const
@@ -87,10 +88,12 @@ static __device__ __forceinline__ float k_min(const uint8_t *q, int s)
     return (float)(s < 4 ? q[s + 4] & 63 : q[s + 4] >> 4 | q[s] >> 6 << 4);
 }
 
-static __device__ __forceinline__ float q45_k_value(const uint8_t *b, const uint8_t *qs, int fifth, int j)
+static __device__ __forceinline__ float q45_k_value(const uint8_t *b, const uint8_t *qs, int fifth,
+                                                    int j)
 {
     const int s = j / 32, l = j % 32;
-    const float scale = block_half(b) * k_scale(b + 4, s), min = block_half(b + 2) * k_min(b + 4, s);
+    const float scale = block_half(b) * k_scale(b + 4, s),
+                min = block_half(b + 2) * k_min(b + 4, s);
     const int q = (qs[32 * (s / 2) + l] >> 4 * (s % 2) & 15) | fifth << 4;
     return scale * (float)q - min;
 }
@@ -130,8 +133,8 @@ static __device__ __forceinline__ float iq2_xs_value(const uint8_t *b, int j)
 {
     const int r = j / 8;
     const uint32_t q = block_u16(b + 2 + 2 * r);
-    return iq2_value(qrn_iq2_xs_grid[q & 511], block_half(b), b[66 + r / 4] >> 4 * (r / 2 % 2) & 15u,
-                     qrn_iq_signs[q >> 9], j % 8);
+    return iq2_value(qrn_iq2_xs_grid[q & 511], block_half(b),
+                     b[66 + r / 4] >> 4 * (r / 2 % 2) & 15u, qrn_iq_signs[q >> 9], j % 8);
 }
 
 static __device__ __forceinline__ float iq2_s_value(const uint8_t *b, int j)
@@ -181,7 +184,8 @@ static __device__ __forceinline__ float iq1_m_value(const uint8_t *b, int j)
     const int r = j / 8;
     uint32_t d_bits = 0;
     for (int i = 0; i < 4; i++) d_bits |= (block_u16(b + 48 + 2 * i) >> 12) << 4 * i;
-    const uint32_t packed = block_u16(b + 48 + 2 * (r / 8)), low = b[32 + r / 2] >> 4 * (r % 2) & 15u;
+    const uint32_t packed = block_u16(b + 48 + 2 * (r / 8)),
+                   low = b[32 + r / 2] >> 4 * (r % 2) & 15u;
     const float scale =
         qrn_float_of_f16((uint16_t)d_bits) * (float)(2 * (packed >> 3 * (r % 8 / 2) & 7) + 1);
     return iq1_value(qrn_iq1_grid[b[r] | (low & 7) << 8], scale, low & 8, j % 8);
@@ -228,7 +232,8 @@ static __device__ __forceinline__ float qrn_block_value(int dtype, const uint8_t
     case QRN_Q2_0: return block_half(b) * (float)((b[2 + j / 4] >> 2 * (j % 4) & 3) - 1);
     case QRN_TQ1_0: return tq1_value(b, j);
     case QRN_TQ2_0:
-        return (float)((b[32 * (j / 128) + j % 32] >> 2 * (j % 128 / 32) & 3) - 1) * block_half(b + 64);
+        return (float)((b[32 * (j / 128) + j % 32] >> 2 * (j % 128 / 32) & 3) - 1) *
+               block_half(b + 64);
     case QRN_Q2_K: return q2_k_value(b, j);
     case QRN_Q3_K: return q3_k_value(b, j);
     case QRN_Q4_K: return q45_k_value(b, b + 16, 0, j);

@@ -10,16 +10,18 @@ static __device__ __forceinline__ float plain_value(int dtype, const char *row, 
     return dtype == QRN_BF16 ? qrn_float_of_bf16(h) : qrn_float_of_f16(h);
 }
 
-/* Elements i .. i + 3 of row id of MLX codes: a stream of numbers, the lowest bits first, eight in as
- * many bytes as a number has bits.  Four elements have one scale. */
-static __device__ __forceinline__ void load4_codes(const qrn_embedding_params &p, int32_t id, int64_t i,
-                                                   float (&out)[4])
+/* Elements i .. i + 3 of row id of MLX codes: a stream of numbers, the lowest bits first, eight in
+ * as many bytes as a number has bits.  Four elements have one scale. */
+static __device__ __forceinline__ void load4_codes(const qrn_embedding_params &p, int32_t id,
+                                                   int64_t i, float (&out)[4])
 {
     const uint32_t n_bits = (uint32_t)p.table_type.block_bytes / 4;
     const uint8_t *row = (const uint8_t *)(uintptr_t)p.table + id * p.table_stride;
     const int64_t at = i / p.group;
-    const float scale = plain_value(p.scales_dtype, (const char *)(uintptr_t)p.scales + id * p.scales_stride, at),
-                bias = plain_value(p.biases_dtype, (const char *)(uintptr_t)p.biases + id * p.biases_stride, at);
+    const float scale = plain_value(p.scales_dtype,
+                                    (const char *)(uintptr_t)p.scales + id * p.scales_stride, at),
+                bias = plain_value(p.biases_dtype,
+                                   (const char *)(uintptr_t)p.biases + id * p.biases_stride, at);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const int64_t bit = (i + j) * n_bits;
@@ -45,8 +47,8 @@ QRN_DEVICE_FUNCTION(qrn_embedding, 256, 4, qrn_embedding_params)
             if (p.group)
                 load4_codes(p, id, i, x);
             else
-                qrn_load4_any(p.table_type, (const char *)(uintptr_t)p.table + id * p.table_stride, i,
-                              p.shape.d, x);
+                qrn_load4_any(p.table_type, (const char *)(uintptr_t)p.table + id * p.table_stride,
+                              i, p.shape.d, x);
         }
         qrn_store4((float *)qrn_row(p.out, p.shape, row), i, p.shape.d, x);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * gdn_gates: a thread for each token and head.  The logarithm is taken in float64, of which there is
- * little to do: g is added up over tokens, and its errors are. */
+ * gdn_gates: a thread for each token and head.  The logarithm is taken in float64, of which there
+ * is little to do: g is added up over tokens, and its errors are. */
 #include "backends/cuda/device/numbers.cuh"
 #include "backends/cuda/gdn_gates_cuda.h"
 

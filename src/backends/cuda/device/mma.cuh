@@ -2,12 +2,13 @@
  * Tensor cores and what feeds them, for sm_80 and up: mma, ldmatrix, cp.async.
  *
  * With group = lane / 4 and t = lane % 4 a lane holds
- *     of a 16 x 8 result c:     c[0], c[1] at row group, columns 2t, 2t + 1; c[2], c[3] 8 rows below
- *     of 16 x 16 halves a:      a[0] row group, columns 2t, 2t + 1; a[1] 8 rows below; a[2], a[3] the
- *                               same 8 columns to the right
+ *     of a 16 x 8 result c:     c[0], c[1] at row group, columns 2t, 2t + 1; c[2], c[3] 8
+ *                               rows below
+ *     of 16 x 16 halves a:      a[0] row group, columns 2t, 2t + 1; a[1] 8 rows below; a[2], a[3]
+ *                               the same 8 columns to the right
  *     of 16 x 8 halves b:       b[0] rows 2t, 2t + 1 of column group; b[1] 8 rows below
- *     of 16 x 32 bytes a:       a[0] row group, columns 4t .. 4t + 3; a[1] 8 rows below; a[2], a[3] the
- *                               same 16 columns to the right
+ *     of 16 x 32 bytes a:       a[0] row group, columns 4t .. 4t + 3; a[1] 8 rows below; a[2], a[3]
+ *                               the same 16 columns to the right
  *     of 32 x 8 bytes b:        b[0] rows 4t .. 4t + 3 of column group; b[1] 16 rows below
  * the first of a register in its lowest bits.  All lanes of the warp come here. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MMA_CUH
@@ -74,8 +75,10 @@ static __device__ __forceinline__ void qrn_ldmatrix4_transposed(uint32_t (&out)[
                  : "memory");
 }
 
-/* Begins to copy 16 bytes to shared memory, both aligned; of them n_bytes are read, the rest is 0. */
-static __device__ __forceinline__ void qrn_copy16_async(void *shared, const void *global, int n_bytes)
+/* Begins to copy 16 bytes to shared memory, both aligned; of them n_bytes are read, the rest is
+ * 0. */
+static __device__ __forceinline__ void qrn_copy16_async(void *shared, const void *global,
+                                                        int n_bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :

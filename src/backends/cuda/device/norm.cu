@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * rms_norm and l2_norm: a row is a warp's or a block's, which walks it in pieces of 128 elements, once
- * for the squares and once for the results; the second time it comes from a cache. */
+ * rms_norm and l2_norm: a row is a warp's or a block's, which walks it in pieces of 128 elements,
+ * once for the squares and once for the results; the second time it comes from a cache. */
 #include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/norm_cuda.h"
 
@@ -42,7 +42,8 @@ template <int n_warps> static __device__ __forceinline__ void rms_norm(const qrn
         const float *x = (const float *)qrn_row(p.x, p.shape, r);
         const float *residual = (const float *)qrn_row(p.residual, p.shape, r);
         const float *gate = (const float *)qrn_row(p.gate, p.shape, r);
-        float *sum = (float *)qrn_row(p.sum, p.shape, r), *out = (float *)qrn_row(p.out, p.shape, r);
+        float *sum = (float *)qrn_row(p.sum, p.shape, r),
+              *out = (float *)qrn_row(p.out, p.shape, r);
         char *rounded = qrn_row(p.rounded, p.shape, r);
         float squares = 0.0f;
         for (int64_t i = rows.begin; i < d; i += rows.stride) {

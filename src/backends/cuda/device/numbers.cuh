@@ -45,9 +45,9 @@ static __device__ __forceinline__ uint16_t qrn_f16_of_float(float f)
     return (uint16_t)(sign | q);
 }
 
-/* exp(x) to about one unit of the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2], whose
- * coefficients are Taylor's.  Above 88.73 infinity, below -87.33 zero, as subnormals are flushed;
- * NaN stays NaN. */
+/* exp(x) to about one unit of the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2],
+ * whose coefficients are Taylor's.  Above 88.73 infinity, below -87.33 zero, as subnormals are
+ * flushed; NaN stays NaN. */
 static __device__ __forceinline__ float qrn_exp(float x)
 {
     const float n = rintf(x * 1.44269504f);

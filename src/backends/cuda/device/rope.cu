@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * rope and rope_multi: a block takes a token, whose cosines and sines it works out once for all heads.
- * They are those of one float32 product, taken in float64: positions go to 2^24. */
+ * rope and rope_multi: a block takes a token, whose cosines and sines it works out once for all
+ * heads. They are those of one float32 product, taken in float64: positions go to 2^24. */
 #include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/rope_cuda.h"
 

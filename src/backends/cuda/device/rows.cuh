@@ -12,7 +12,8 @@
 enum { QRN_PIECE = 128 }; /* elements that a warp takes at once, and a block of Q8_ACT */
 
 /* Where row r of a tensor is; NULL when the tensor is absent. */
-static __device__ __forceinline__ char *qrn_row(const qrn_rows &t, const qrn_rows_shape &s, int64_t r)
+static __device__ __forceinline__ char *qrn_row(const qrn_rows &t, const qrn_rows_shape &s,
+                                                int64_t r)
 {
     if (!t.data) return nullptr;
     int64_t at = r * t.stride[2];
@@ -29,7 +30,8 @@ static __device__ __forceinline__ bool qrn_is_aligned(const void *p, unsigned n)
 }
 
 /* Elements i .. i + 3 of a row of d floats; 0 beyond its end. */
-static __device__ __forceinline__ void qrn_load4(const float *row, int64_t i, int64_t d, float (&out)[4])
+static __device__ __forceinline__ void qrn_load4(const float *row, int64_t i, int64_t d,
+                                                 float (&out)[4])
 {
     if (i + 4 <= d && qrn_is_aligned(row + i, 16)) {
         const float4 v = *(const float4 *)(row + i);
@@ -40,7 +42,8 @@ static __device__ __forceinline__ void qrn_load4(const float *row, int64_t i, in
     for (int j = 0; j < 4; j++) out[j] = i + j < d ? row[i + j] : 0.0f;
 }
 
-static __device__ __forceinline__ void qrn_store4(float *row, int64_t i, int64_t d, const float (&x)[4])
+static __device__ __forceinline__ void qrn_store4(float *row, int64_t i, int64_t d,
+                                                  const float (&x)[4])
 {
     if (i + 4 <= d && qrn_is_aligned(row + i, 16)) {
         *(float4 *)(row + i) = make_float4(x[0], x[1], x[2], x[3]);
@@ -105,11 +108,12 @@ static __device__ __forceinline__ void qrn_store_q8_act(qrn_q8_act *block, const
     if (lane == 0) block->d = finite ? d : __uint_as_float(0x7fc00000u);
     if (lane % 4 == 0) block->sum[lane / 4] = (int16_t)sum;
     *(uint32_t *)(block->q + 4 * lane) = (uint32_t)(q[0] & 255) | (uint32_t)(q[1] & 255) << 8 |
-                                         (uint32_t)(q[2] & 255) << 16 | (uint32_t)(q[3] & 255) << 24;
+                                         (uint32_t)(q[2] & 255) << 16 |
+                                         (uint32_t)(q[3] & 255) << 24;
 }
 
-/* Elements i .. i + 3 of a row of any type that results may have; i is 4 * lane into a piece, and all
- * lanes of the warp come here. */
+/* Elements i .. i + 3 of a row of any type that results may have; i is 4 * lane into a piece, and
+ * all lanes of the warp come here. */
 static __device__ __forceinline__ void qrn_store4_as(int dtype, char *row, int64_t i, int64_t d,
                                                      const float (&x)[4])
 {
@@ -127,8 +131,8 @@ static __device__ __forceinline__ void qrn_store4_as(int dtype, char *row, int64
 }
 
 /* Elements i .. i + 3 of a row of f32, f16 or bf16, as floats; 0 beyond its end. */
-static __device__ __forceinline__ void qrn_load4_of(int dtype, const char *row, int64_t i, int64_t d,
-                                                    float (&out)[4])
+static __device__ __forceinline__ void qrn_load4_of(int dtype, const char *row, int64_t i,
+                                                    int64_t d, float (&out)[4])
 {
     if (dtype == QRN_F32) {
         qrn_load4((const float *)row, i, d, out);

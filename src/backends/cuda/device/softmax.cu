@@ -54,7 +54,8 @@ QRN_DEVICE_FUNCTION(qrn_softmax, 256, 4, qrn_softmax_params)
         for (int64_t i = begin; i < d; i += step) {
             load_scores(p, x, mask, i, s);
 #pragma unroll
-            for (int j = 0; j < 4; j++) s[j] = sum == 0.0f ? 0.0f : empty ? sum : qrn_exp(s[j] - most) / sum;
+            for (int j = 0; j < 4; j++)
+                s[j] = sum == 0.0f ? 0.0f : empty ? sum : qrn_exp(s[j] - most) / sum;
             qrn_store4(out, i, d, s);
         }
     }

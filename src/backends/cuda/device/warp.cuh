@@ -32,8 +32,8 @@ static __device__ __forceinline__ float qrn_warp_max(float x)
     return x;
 }
 
-/* Over the n_warps warps of a block, all of whose threads come here; shared is n_warps floats, which
- * the block may use again for the next sum.  All threads have the result. */
+/* Over the n_warps warps of a block, all of whose threads come here; shared is n_warps floats,
+ * which the block may use again for the next sum.  All threads have the result. */
 template <int n_warps> static __device__ __forceinline__ float qrn_block_sum(float x, float *shared)
 {
     x = qrn_warp_sum(x);
