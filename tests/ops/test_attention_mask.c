@@ -25,7 +25,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_attention_mask);
     for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         const size_t c = i / 2;
