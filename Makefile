@@ -100,14 +100,18 @@ NVCCFLAGS := -std=c++17 -O3 -fmad=false -ftz=true -Xfatbin=-compress-all -Iinclu
     $(foreach a,$(DEVICE_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
     $(foreach a,$(DEVICE_PTX),-gencode arch=compute_$(a),code=compute_$(a))
 $(BUILD)/src/backends/cuda/%.o: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
-$(BUILD)/src/backends/cuda/device/%.fatbin: src/backends/cuda/device/%.cu
+$(BUILD)/%.fatbin: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
 	$(Q)$(NVCC) $(NVCCFLAGS) -MD -MT $@ -MF $(@:%=%.d) -fatbin -o $@ $< > $@.log 2>&1 || { cat $@.log; exit 1; }
-$(BUILD)/src/backends/cuda/device/%.S: $(BUILD)/src/backends/cuda/device/%.fatbin
+$(BUILD)/%.S: $(BUILD)/%.fatbin
 	$(Q)printf '.section .rodata\n.balign 64\n.globl %s\n.hidden %s\n%s:\n.incbin "%s"\n%s\n' \
-	    $(foreach i,1 2 3,qrn_cuda_image_$*) $< '.section .note.GNU-stack,"",%progbits' > $@
+	    $(foreach i,1 2 3,qrn_cuda_image_$(*F)) $< '.section .note.GNU-stack,"",%progbits' > $@
 $(BUILD)/src/backends/cuda/device/%.o: $(BUILD)/src/backends/cuda/device/%.S
+	$(Q)$(CC) -c -o $@ $<
+# The emulator's own test has device code too, which a real GPU can run.
+$(BUILD)/tests/emulator/kernels.fatbin: NVCCFLAGS += -Itests
+$(BUILD)/tests/emulator/kernels_image.o: $(BUILD)/tests/emulator/kernels.S
 	$(Q)$(CC) -c -o $@ $<
 
 # A driver library without a GPU, with the same device code compiled for the CPU.
@@ -168,12 +172,14 @@ $(BUILD)/examples/%: examples/%.c $(BUILD)/libquern.a
 $(BUILD)/tests/%: tests/%.c $(SUPPORT_OBJS) $(BUILD)/libquern.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) -Itests $(LDFLAGS) -o $@ $< $(SUPPORT_OBJS) $(BUILD)/libquern.a \
+	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) -Itests $(LDFLAGS) -o $@ $< $(SUPPORT_OBJS) $(TEST_OBJS) $(BUILD)/libquern.a \
 	    -lcmocka $(if $(shell grep -l pcre2 $<),-lpcre2-8) $(TOOL_LIBS) $(LIBS)
 $(SUPPORT_OBJS): QRN_CFLAGS += -Itests
 $(SUPPORT_OBJS) $(TESTS): QRN_CFLAGS += -DQRN_TEST_EMULATOR='"$(filter %emulated.so,$(EMULATORS))"'
 ifeq ($(CUDA),1)
-$(BUILD)/tests/core/test_cuda $(BUILD)/tests/emulator/test_%: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
+$(BUILD)/tests/emulator/test_emulator: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
+$(BUILD)/tests/emulator/test_emulator: TEST_OBJS := $(BUILD)/tests/emulator/kernels_image.o
+$(BUILD)/tests/emulator/test_emulator: $(BUILD)/tests/emulator/kernels_image.o
 endif
 
 # Fuzz targets: with FUZZER=1 CC=clang real ones (scripts/fuzz.sh), without it programs that replay
