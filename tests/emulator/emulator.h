@@ -42,7 +42,7 @@ struct work {
     const void *from;
     size_t n_bytes;
     unsigned char value;
-    unsigned char params[4096];
+    _Alignas(16) unsigned char params[4096];
 };
 
 struct CUgraph_st {
