@@ -36,6 +36,8 @@ CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 # Machine code for each, and code that drivers compile for what is newer.
 DEVICE_ARCHS ?= 80 90a 100
 DEVICE_PTX ?= 80
+# Device code is the same for all builds.
+DEVICE_BUILD ?= build
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-4s %s\n' $(1) $(2))
@@ -100,17 +102,18 @@ NVCCFLAGS := -std=c++17 -O3 -fmad=false -ftz=true -Xfatbin=-compress-all -Iinclu
     $(foreach a,$(DEVICE_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
     $(foreach a,$(DEVICE_PTX),-gencode arch=compute_$(a),code=compute_$(a))
 $(BUILD)/src/backends/cuda/%.o: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
-$(BUILD)/%.fatbin: %.cu
+$(DEVICE_BUILD)/%.fatbin: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
 	$(Q)$(NVCC) $(NVCCFLAGS) -MD -MT $@ -MF $(@:%=%.d) -fatbin -o $@ $< > $@.log 2>&1 || { cat $@.log; exit 1; }
-$(BUILD)/%.S: $(BUILD)/%.fatbin
+$(BUILD)/%.S: $(DEVICE_BUILD)/%.fatbin
+	@mkdir -p $(@D)
 	$(Q)printf '.section .rodata\n.balign 64\n.globl %s\n.hidden %s\n%s:\n.incbin "%s"\n%s\n' \
 	    $(foreach i,1 2 3,qrn_cuda_image_$(*F)) $< '.section .note.GNU-stack,"",%progbits' > $@
 $(BUILD)/src/backends/cuda/device/%.o: $(BUILD)/src/backends/cuda/device/%.S
 	$(Q)$(CC) -c -o $@ $<
 # The emulator's own test has device code too, which a real GPU can run.
-$(BUILD)/tests/emulator/kernels.fatbin: NVCCFLAGS += -Itests
+$(DEVICE_BUILD)/tests/emulator/kernels.fatbin: NVCCFLAGS += -Itests
 $(BUILD)/tests/emulator/kernels_image.o: $(BUILD)/tests/emulator/kernels.S
 	$(Q)$(CC) -c -o $@ $<
 
@@ -232,4 +235,4 @@ clean:
 .PHONY: all tests check install clean
 .SECONDARY:
 .DELETE_ON_ERROR:
--include $(shell test -d $(BUILD) && find $(BUILD) -name '*.d')
+-include $(shell find $(BUILD) $(DEVICE_BUILD) -name '*.d' 2> /dev/null)

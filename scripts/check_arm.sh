@@ -37,7 +37,7 @@ present || skip "no libraries for arm64 here, and apt-get does not bring them"
 
 log=$(mktemp); trap 'rm -f "$log"' EXIT
 jobs=$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
-make -j"$jobs" BUILD="$build" CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar WERROR=1 \
+make -j"$jobs" BUILD="$build" CUDA=0 CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar WERROR=1 \
     CPPFLAGS="-I$root/usr/include" LDFLAGS="-L$libraries -Wl,-rpath-link,$libraries" all tests > "$log" 2>&1 ||
     { grep -v '^  [A-Z][A-Z]  ' "$log" | tail -40; echo "0 passed, 1 failed"; exit 1; }
 
