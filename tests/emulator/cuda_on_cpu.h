@@ -94,6 +94,15 @@ static inline unsigned __umulhi(unsigned x, unsigned y) { return (unsigned)((uin
 template <typename T> static inline T min(T x, T y) { return y < x ? y : x; }
 template <typename T> static inline T max(T x, T y) { return x < y ? y : x; }
 
+/* Bytes of x (0 .. 3) and y (4 .. 7), as the low three bits of each nibble of s say. */
+static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s)
+{
+    const uint64_t both = (uint64_t)y << 32 | x;
+    unsigned result = 0;
+    for (int i = 0; i < 4; i++) result |= (unsigned)(both >> (8 * (s >> 4 * i & 7)) & 255) << 8 * i;
+    return result;
+}
+
 /* Four signed bytes times four, added to c. */
 static inline int __dp4a(int a, int b, int c)
 {

@@ -63,8 +63,8 @@ static void test_packed(void **state)
             struct qrn_error err;
             struct qrn_embedding_args a =
                 make(&m, &r, t, 37, 768, 30, groups[c], c ? QRN_BF16 : QRN_F32);
-            struct qrn_matmul_pack_args pack = {
-                .w = a.table, .scales = a.scales, .biases = a.biases};
+            struct qrn_matmul_pack_args pack = {.w = a.table, .scales = a.scales,
+                                                .biases = a.biases, .activation = QRN_ACT_Q8};
             const char *what = qrn_dtype_info(a.table.dtype)->name;
             float *want = mem_guarded(&m, a.out.n_bytes);
             if (qrn_embedding(d.dev[0], &a, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);

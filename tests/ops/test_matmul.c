@@ -42,7 +42,7 @@ static void test_types(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_matmul);
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
             for (int q8 = 0; q8 < 2; q8++) {
@@ -67,7 +67,7 @@ static void test_plain_tails(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_matmul);
     static const int64_t ks[] = {0, 1, 7, 33, 100, 1030};
     for (size_t t = 0; t < 4; t++) /* f32 f16 bf16 f64 */
         for (size_t c = 0; c < sizeof ks / sizeof *ks; c++) {
@@ -89,7 +89,7 @@ static void test_strided(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {7};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_matmul);
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
         for (int q8 = 0; q8 < 2; q8++) {
             if (qrn_dtype_info(weight_types[t].dtype)->block_elements > 128) continue;
@@ -137,7 +137,7 @@ static void test_batches(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {3};
-    devices_open(&d, 3);
+    devices_open_for(&d, 3, QRN_OP_matmul);
     static const enum qrn_dtype types[] = {QRN_F32, QRN_Q4_0, QRN_MLX_Q4};
     for (size_t c = 0; c < sizeof batches / sizeof *batches; c++)
         for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
@@ -169,7 +169,7 @@ static void test_not_finite(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {8};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_matmul);
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
         for (int i = 0; i < 2; i++) {
             struct qrn_matmul_args a = make(&m, &r, t, 4, 20, 256, 64);
@@ -235,7 +235,7 @@ static void compare_file(const char *path)
     json_t *info;
     int n_types = 0;
     tensor_file_open(path, &file);
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_matmul);
     json_object_foreach(file.header, key, info)
     {
         char name[16];
@@ -250,9 +250,10 @@ static void compare_file(const char *path)
         const int64_t k = 1024, n = (int64_t)(n_values / 4) / k;
         if (n_values / 4 % 1024 != 0) fail_msg("%s has %zu values", name, n_values / 4);
         const struct qrn_matmul_args rows = {
-            .w = qrn_tensor_2d(qrn_dtype_from_name(name), raw, n, k),
+            .w = qrn_tensor_2d(qrn_dtype_from_name(name), mem_guarded(&m, n_raw), n, k),
             .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){7, k}),
             .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){7, n})};
+        memcpy(rows.w.data, raw, n_raw);
         for (size_t i = 0; i < d.n; i++)
             for (int q8 = 0; q8 < 2; q8++) {
                 const struct qrn_kernel *kernel;

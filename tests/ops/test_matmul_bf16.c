@@ -141,7 +141,7 @@ static void test_reference(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {4};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_matmul);
     for (int is_bf16 = 0; is_bf16 < 2; is_bf16++)
         for (int64_t k = 0; k < 200; k += 33) {
             const struct qrn_tensor x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){9, k});
@@ -165,7 +165,7 @@ static void test_batches_and_experts(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {9};
-    devices_open(&d, 3);
+    devices_open_for(&d, 3, QRN_OP_matmul);
     const struct qrn_tensor x = mem_filled(&m, &r, 1.0, 3, (const int64_t[]){6, 40, 200});
     const struct qrn_matmul_args a = {
         .w = random_weights(&m, &r, BF16_TYPE, 3, (const int64_t[]){2, 19, 100}, 32, QRN_F32).w,
@@ -201,7 +201,7 @@ static void test_not_finite(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {2};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_matmul);
     const struct qrn_matmul_args a = {
         .w = random_weights(&m, &r, BF16_TYPE, 2, (const int64_t[]){20, 96}, 32, QRN_F32).w,
         .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){4, 96}),

@@ -19,4 +19,14 @@
 
 #define QRN_ALL_OF_WARP 0xffffffffu
 
+/* Asks for the line at p, which will be read soon. */
+static __device__ __forceinline__ void qrn_prefetch(const void *p)
+{
+#ifdef QRN_EMULATED
+    (void)p;
+#else
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
 #endif

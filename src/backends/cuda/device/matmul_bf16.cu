@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT
+ * Products of bf16 weights in rows with activations rounded to bf16, any number of rows of x.
+ *
+ * A block has 32 rows of a matrix and up to 32 of x; its warps take 128 k in turn.  Weights go from
+ * memory straight into the fragments of mma: a lane reads 16 bytes of a row, four lanes 64 that lie
+ * together, all of 8 KiB a warp before the first is used; which k stand where in a fragment is free, as
+ * long as x agrees.  So one row of x is bound by memory, and up to 32 cost the same; more of them read
+ * weights again, from the second cache.
+ *
+ * An output is acc += e over the 128 k in ascending order, where e is what the 8 mma of them make
+ * from 0: the same bits whatever else is in the call. */
+#include "backends/cuda/device/matmul_job.cuh"
+#include "backends/cuda/device/mma.cuh"
+
+enum { WARPS = 8 };
+
+/* Of x a row's pieces of 16 bytes lie from piece 4 on if it is odd, then from 0, by eights: what eight
+ * lanes read, four pieces of two rows, falls into different banks. */
+struct warp_memory {
+    uint8_t x[32][256];
+    float p[32][36]; /* [row of x][row of weights] */
+};
+
+static __device__ __forceinline__ uint8_t *piece_of(warp_memory &s, int row, int piece)
+{
+    return s.x[row] + 16 * (piece ^ (row & 1) << 2);
+}
+
+/* Elements k .. k + 7 of a row of d; 0 beyond. */
+static __device__ __forceinline__ uint4 load8(const uint16_t *row, int64_t k, int64_t d)
+{
+    if (k + 8 <= d && qrn_is_aligned(row + k, 16)) return __ldg((const uint4 *)(row + k));
+    uint32_t v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint32_t low = k + 2 * i < d ? row[k + 2 * i] : 0, high = k + 2 * i + 1 < d ? row[k + 2 * i + 1] : 0;
+        v[i] = low | high << 16;
+    }
+    return make_uint4(v[0], v[1], v[2], v[3]);
+}
+
+/* Of four rows every fourth piece of 8 from k on; without a branch between the loads where rows are
+ * aligned and long enough. */
+static __device__ __forceinline__ void load_weights(const uint16_t *const (&rows)[4], int64_t k, int64_t d,
+                                                    uint4 (&w)[4][4])
+{
+    const bool aligned = qrn_is_aligned(rows[0], 16) && qrn_is_aligned(rows[1], 16) &&
+                         qrn_is_aligned(rows[2], 16) && qrn_is_aligned(rows[3], 16);
+    if (aligned && k + 104 <= d) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) w[i][j] = __ldg((const uint4 *)(rows[i] + k) + 4 * j);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) w[i][j] = load8(rows[i], k + 32 * j, d);
+    }
+}
+
+/* 128 k of a row of x. */
+static __device__ __forceinline__ void load_x(const qrn_matmul_params &p, const char *row, int64_t k,
+                                              warp_memory &s, int r)
+{
+    const int lane = qrn_lane();
+    uint16_t h[4];
+    if (p.x_dtype == QRN_BF16) {
+        qrn_load4((const uint16_t *)row, k + 4 * lane, p.w.k, h);
+    } else {
+        float v[4];
+        qrn_load4((const float *)row, k + 4 * lane, p.w.k, v);
+#pragma unroll
+        for (int i = 0; i < 4; i++) h[i] = qrn_bf16_of_float(v[i]);
+    }
+    *(uint2 *)(piece_of(s, r, lane / 2) + lane % 2 * 8) =
+        make_uint2(h[0] | (uint32_t)h[1] << 16, h[2] | (uint32_t)h[3] << 16);
+}
+
+/* 32 rows of weights and n_columns times 8 of x, 128 k. */
+static __device__ __forceinline__ void multiply(const uint4 (&w)[4][4], int n_columns, warp_memory &s)
+{
+    const int lane = qrn_lane();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float e[4][4];
+#pragma unroll
+        for (int n = 0; n < 16; n++) e[n / 4][n % 4] = 0.0f;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint4 &up = w[2 * i][j], &down = w[2 * i + 1][j];
+            const uint32_t a[4] = {up.x, down.x, up.y, down.y}, b[4] = {up.z, down.z, up.w, down.w};
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                if (c >= n_columns) break;
+                const uint4 x = *(const uint4 *)piece_of(s, 8 * c + lane / 4, 4 * j + lane % 4);
+                const uint32_t first[2] = {x.x, x.y}, second[2] = {x.z, x.w};
+                qrn_mma_bf16(e[c], a, first);
+                qrn_mma_bf16(e[c], b, second);
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+                if (c < n_columns)
+                    s.p[8 * c + 2 * (lane % 4) + n % 2][16 * i + lane / 4 + 8 * (n / 2)] = e[c][n];
+    }
+}
+
+QRN_DEVICE_FUNCTION(qrn_matmul_bf16, 256, 2, qrn_matmul_params)
+{
+    QRN_DYNAMIC_SHARED(char, memory);
+    warp_memory *all = (warp_memory *)memory;
+    const int warp = qrn_warp(), lane = qrn_lane();
+    warp_memory &own = all[warp];
+    __shared__ uint64_t x_rows[32];
+    const int64_t group = blockIdx.x / p.n_tiles, n = group * 32 + lane;
+    const qrn_tile tile = qrn_tile_at(p, blockIdx.x - group * p.n_tiles);
+    if (tile.n_rows == 0) return;
+    if (tile.matrix == p.n_matrices) {
+        for (int r = warp; r < tile.n_rows && n < p.w.n; r += WARPS)
+            qrn_out_row(p, qrn_row_of_tile(p, tile, r).i_out)[n] = __uint_as_float(0x7fc00000u);
+        return;
+    }
+    const int n_columns = (tile.n_rows + 7) / 8;
+    const uint16_t *rows[4]; /* past the last: that again, its results are nobody's */
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        rows[i] = (const uint16_t *)qrn_row_of_weights(p.w, p.w2, tile.matrix,
+                                                       min(group * 32 + 8 * i + lane / 4, p.w.n - 1)).blocks;
+    if (warp == 0 && lane < tile.n_rows)
+        x_rows[lane] = (uint64_t)(uintptr_t)qrn_x_row(p, qrn_row_of_tile(p, tile, lane).i_x);
+    __syncthreads();
+    float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    const int64_t n_panels = (p.w.k + 127) / 128;
+    for (int64_t first = 0; first < n_panels; first += WARPS) {
+        const int64_t k = (first + warp) * 128;
+        if (k < p.w.k) {
+            uint4 w[4][4];
+            load_weights(rows, k + 8 * (lane % 4), p.w.k, w);
+#pragma unroll 4
+            for (int r = 0; r < tile.n_rows; r++)
+                load_x(p, (const char *)(uintptr_t)x_rows[r], k, own, r);
+            for (int r = tile.n_rows; r < 8 * n_columns; r++) *(uint2 *)(own.x[r] + 8 * lane) = make_uint2(0, 0);
+            __syncwarp();
+            multiply(w, n_columns, own);
+        }
+        __syncthreads();
+        const int n_here = (int)min(n_panels - first, (int64_t)WARPS);
+        for (int i = 0; i < n_here; i++)
+#pragma unroll
+            for (int r = 0; r < 4; r++)
+                if (warp + 8 * r < tile.n_rows) acc[r] += all[i].p[warp + 8 * r][lane];
+        __syncthreads();
+    }
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+        if (warp + 8 * r < tile.n_rows && n < p.w.n)
+            qrn_out_row(p, qrn_row_of_tile(p, tile, warp + 8 * r).i_out)[n] = acc[r];
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ * Few rows of x, packed: types with scales for each 256 weights, and MLX codes. */
+#include "backends/cuda/device/matmul_vec.cuh"
+
+QRN_MATMUL_VEC(Q2_K)
+QRN_MATMUL_VEC(Q3_K)
+QRN_MATMUL_VEC(Q4_K)
+QRN_MATMUL_VEC(Q5_K)
+QRN_MATMUL_VEC(Q6_K)
+QRN_MATMUL_VEC(IQ4_XS)
+QRN_MATMUL_VEC(TQ1_0)
+QRN_MATMUL_VEC(TQ2_0)
+QRN_MATMUL_VEC(MLX_Q2)
+QRN_MATMUL_VEC(MLX_Q3)
+QRN_MATMUL_VEC(MLX_Q4)
+QRN_MATMUL_VEC(MLX_Q5)
+QRN_MATMUL_VEC(MLX_Q6)
+QRN_MATMUL_VEC(MLX_Q8)

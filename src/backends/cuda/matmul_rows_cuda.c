@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ * matmul and matmul_id of weights in rows, of every type. */
+#include "backends/cuda/matmul_prepare.h"
+
+QRN_CUDA_IMAGE(matmul_rows);
+
+static bool is_plain(enum qrn_dtype t)
+{
+    return t == QRN_F32 || t == QRN_F16 || t == QRN_BF16 || t == QRN_F64 || t == QRN_F8_E4M3 ||
+           t == QRN_F8_E5M2 || t == QRN_F8_E8M0;
+}
+
+/* Sums of bf16 products are those of tensor cores (matmul_bf16_cuda.c). */
+static bool takes(const struct qrn_matmul_params *p, bool ok)
+{
+    return ok && !p->w.packed && p->acts != QRN_ACTS_BF16;
+}
+
+static size_t scratch(struct qrn_matmul_params *p)
+{
+    return p->acts == QRN_ACTS_Q8 ? qrn_cuda_acts_bytes(p) : 0;
+}
+
+static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
+{
+    static const struct qrn_cuda_function floats = {qrn_cuda_image_matmul_rows,
+                                                    "qrn_matmul_rows_floats", 0},
+                                          blocks = {qrn_cuda_image_matmul_rows,
+                                                    "qrn_matmul_rows_blocks", 0},
+                                          q8 = {qrn_cuda_image_matmul_rows, "qrn_matmul_rows_q8",
+                                                0};
+    const bool rounds = p->acts == QRN_ACTS_Q8;
+    qrn_cuda_cut_rows(p, QRN_MATMUL_ROWS, false);
+    if (p->n_tiles == 0 || p->w.n == 0) return;
+    if (rounds) qrn_cuda_round_x(s, s->scratch, p);
+    qrn_cuda_launch(s,
+                    rounds                                 ? &q8
+                    : is_plain((enum qrn_dtype)p->w.dtype) ? &floats
+                                                           : &blocks,
+                    qrn_grid_of_warps(p->n_tiles * p->w.n), p);
+}
+
+static bool matmul_supports(const void *args)
+{
+    struct qrn_matmul_params p;
+    return takes(&p, qrn_cuda_matmul_job(args, &p));
+}
+
+static size_t matmul_scratch(const void *args, int n_threads)
+{
+    struct qrn_matmul_params p;
+    (void)n_threads;
+    (void)qrn_cuda_matmul_job(args, &p);
+    return scratch(&p);
+}
+
+static void matmul_run(void *stream, const void *args)
+{
+    struct qrn_matmul_params p;
+    (void)qrn_cuda_matmul_job(args, &p);
+    run(stream, &p);
+}
+
+const struct qrn_kernel qrn_cuda_matmul_rows = {
+    .op = QRN_OP_matmul,
+    .name = "cuda.matmul.rows",
+    .needs = QRN_CUDA_SM80,
+    .serves = "weights in rows",
+    .supports = matmul_supports,
+    .scratch_bytes = matmul_scratch,
+    .run = matmul_run,
+};
+
+static bool matmul_id_supports(const void *args)
+{
+    struct qrn_matmul_params p;
+    return takes(&p, qrn_cuda_matmul_id_job(args, &p));
+}
+
+static size_t matmul_id_scratch(const void *args, int n_threads)
+{
+    struct qrn_matmul_params p;
+    (void)n_threads;
+    (void)qrn_cuda_matmul_id_job(args, &p);
+    return scratch(&p);
+}
+
+static void matmul_id_run(void *stream, const void *args)
+{
+    struct qrn_matmul_params p;
+    (void)qrn_cuda_matmul_id_job(args, &p);
+    run(stream, &p);
+}
+
+const struct qrn_kernel qrn_cuda_matmul_id_rows = {
+    .op = QRN_OP_matmul_id,
+    .name = "cuda.matmul_id.rows",
+    .needs = QRN_CUDA_SM80,
+    .serves = "weights in rows",
+    .supports = matmul_id_supports,
+    .scratch_bytes = matmul_id_scratch,
+    .run = matmul_id_run,
+};

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT
+ * Products on a GPU, real or emulated: a row of out is a function of its x row and the weights alone.
+ * Every kernel gives, by memcmp, what rows one by one from weights in rows give: packed or not, any
+ * number of rows, experts in groups, x rounded before.  Packed weights may be made in pieces. */
+#include <stdio.h>
+
+#include "support/weights.h"
+
+static struct qrn_device *open_gpu(void)
+{
+    struct qrn_error err;
+    struct devices d;
+    devices_open_for(&d, 1, QRN_OP_matmul); /* shares memory with it from now on */
+    devices_close(&d);
+    return op_test_open_gpu(&err);
+}
+
+/* Absent when there is no packed form. */
+static struct qrn_tensor pack(struct mem *m, struct qrn_device *dev, struct weights w)
+{
+    struct qrn_matmul_pack_args p = {
+        .w = w.w, .scales = w.scales, .biases = w.biases, .activation = QRN_ACT_Q8};
+    struct qrn_error err;
+    size_t n_bytes;
+    if (qrn_matmul_packed_bytes(dev, &p, &n_bytes, &err) != QRN_OK) fail_msg("%s", err.text);
+    if (n_bytes == 0) return (struct qrn_tensor){0};
+    p.packed = qrn_tensor_1d(QRN_U8, mem_guarded(m, n_bytes), (int64_t)n_bytes);
+    memset(p.packed.data, 0xcd, n_bytes);
+    if (qrn_matmul_pack(dev, &p, &err) != QRN_OK) fail_msg("%s", err.text);
+    struct qrn_tensor packed = w.w;
+    packed.data = p.packed.data;
+    packed.n_bytes = n_bytes;
+    return packed;
+}
+
+static struct qrn_tensor rounded(struct mem *m, struct qrn_device *dev, struct qrn_tensor x)
+{
+    const struct qrn_cast_args cast = {x, mem_tensor(m, QRN_Q8_ACT, x.n_dims, x.shape)};
+    struct qrn_error err;
+    if (qrn_cast(dev, &cast, &err) != QRN_OK) fail_msg("%s", err.text);
+    return cast.out;
+}
+
+/* Every kernel that takes a, each against want. */
+static size_t run_kernels(struct qrn_device *dev, enum qrn_op_id op, const void *args,
+                          const struct qrn_tensor *out, const float *want, const char *what)
+{
+    const struct qrn_kernel *k;
+    size_t n_run = 0;
+    for (size_t i = 0; (k = qrn_kernel_at(dev, op, i)) != NULL; i++) {
+        struct qrn_error err;
+        if (k->supports && !k->supports(args)) continue;
+        memset(out->data, 0xff, out->n_bytes);
+        if (qrn_kernel_run(dev, k, args, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
+        if (memcmp(want, out->data, out->n_bytes) != 0)
+            fail_msg("%s, %s: other bits than rows one by one", k->name, what);
+        n_run++;
+    }
+    return n_run;
+}
+
+static void check(struct qrn_device *dev, size_t t, enum qrn_activation_type act, int64_t n_rows,
+                  int64_t n, int64_t k, int64_t group, enum qrn_dtype scales_type)
+{
+    struct mem m = {0};
+    struct rng r = {7 * t + (uint64_t)n_rows};
+    struct qrn_error err;
+    const struct weights w =
+        random_weights(&m, &r, t, 2, (const int64_t[]){n, k}, group, scales_type);
+    struct qrn_matmul_args a = {.w = w.w,
+                                .scales = w.scales,
+                                .biases = w.biases,
+                                .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, k}),
+                                .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
+                                .activation = act};
+    const struct qrn_tensor x = a.x;
+    float *want = mem_guarded(&m, a.out.n_bytes);
+    char what[96];
+    (void)snprintf(what, sizeof what, "%s, activation %d, M %d, N %d, K %d",
+                   qrn_dtype_info(w.w.dtype)->name, (int)act, (int)n_rows, (int)n, (int)k);
+    for (int64_t i = 0; i < n_rows; i++) {
+        struct qrn_matmul_args one = a;
+        one.x = qrn_tensor_slice(x, 0, i, 1);
+        one.out = qrn_tensor_2d(QRN_F32, want + i * n, 1, n);
+        if (qrn_matmul(dev, &one, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
+    }
+    run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, what);
+    const bool q8 = act == QRN_ACT_Q8 && qrn_has_integer_form(w.w.dtype);
+    if (q8) {
+        a.w = pack(&m, dev, w);
+        a.scales = a.biases = (struct qrn_tensor){0};
+        a.layout = QRN_LAYOUT_PACKED;
+        const size_t n_run = run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, what);
+        assert_int_equal(n_run, n_rows <= 4 ? 2 : 1);
+        if (k % 128 == 0) {
+            a.x = rounded(&m, dev, x);
+            run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, what);
+        }
+    }
+    mem_free_all(&m);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    struct qrn_device *dev = open_gpu();
+    if (!dev) skip();
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
+        const bool small = qrn_dtype_info(weight_types[t].dtype)->block_elements <= 32;
+        if (!qrn_has_integer_form(weight_types[t].dtype)) continue;
+        check(dev, t, QRN_ACT_Q8, 3, 37, 768, 64, QRN_BF16);
+        check(dev, t, QRN_ACT_Q8, 11, 33, small ? 480 : 512, 32, QRN_F32);
+        if (t % 3 == 0 || qrn_is_mlx(weight_types[t].dtype))
+            check(dev, t, QRN_ACT_Q8, 34, 5, 1280, 128, QRN_F16);
+    }
+    check(dev, 5, QRN_ACT_Q8, 1, 3, 128 * 70, 32,
+          QRN_F32); /* more than is in shared memory at once */
+    check(dev, 5, QRN_ACT_Q8, 3, 3, 128 * 37, 32, QRN_F32);
+    qrn_device_close(dev);
+}
+
+static void test_bf16(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t m, n, k;
+    } cases[] = {{1, 5, 64}, {3, 40, 100}, {9, 70, 1030}, {33, 35, 515}, {70, 130, 256}};
+    struct qrn_device *dev = open_gpu();
+    if (!dev) skip();
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int act = 0; act < 3; act += 2)
+            check(dev, 2, (enum qrn_activation_type)act, cases[c].m, cases[c].n, cases[c].k, 32,
+                  QRN_F32);
+    qrn_device_close(dev);
+}
+
+/* Pieces of QRN_PACK_ROWS rows, one after the other, are the whole. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    enum { N = QRN_PACK_ROWS + 21 };
+    struct qrn_device *dev = open_gpu();
+    if (!dev) skip();
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
+        struct mem m = {0};
+        struct rng r = {3 * t};
+        const struct weights w =
+            random_weights(&m, &r, t, 2, (const int64_t[]){N, 512}, 64, QRN_F16);
+        const struct qrn_tensor whole = pack(&m, dev, w);
+        size_t done = 0;
+        for (int64_t first = 0; whole.n_dims && first < N; first += QRN_PACK_ROWS) {
+            const int64_t n = N - first < QRN_PACK_ROWS ? N - first : QRN_PACK_ROWS;
+            struct weights part = {.w = qrn_tensor_slice(w.w, 0, first, n)};
+            if (w.scales.n_dims) {
+                part.scales = qrn_tensor_slice(w.scales, 0, first, n);
+                part.biases = qrn_tensor_slice(w.biases, 0, first, n);
+            }
+            const struct qrn_tensor piece = pack(&m, dev, part);
+            if (done + piece.n_bytes > whole.n_bytes ||
+                memcmp(piece.data, (const char *)whole.data + done, piece.n_bytes) != 0)
+                fail_msg("%s: rows from %d on", qrn_dtype_info(w.w.dtype)->name, (int)first);
+            done += piece.n_bytes;
+        }
+        if (whole.n_dims) assert_int_equal(done, whole.n_bytes);
+        mem_free_all(&m);
+    }
+    qrn_device_close(dev);
+}
+
+/* Slots in groups: more of them than a tile has, of one expert; experts without slots. */
+static void test_experts(void **state)
+{
+    (void)state;
+    enum { N_TOKENS = 41, TOP_K = 3, E = 40, N = 21, K = 256 };
+    struct qrn_device *dev = open_gpu();
+    if (!dev) skip();
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
+        const bool bf16 = weight_types[t].dtype == QRN_BF16;
+        if (weight_types[t].dtype != QRN_Q4_K && weight_types[t].dtype != QRN_Q8_0 && !bf16)
+            continue;
+        struct mem m = {0};
+        struct rng r = {t};
+        struct qrn_error err;
+        const struct weights w =
+            random_weights(&m, &r, t, 3, (const int64_t[]){E, N, K}, 64, QRN_F32);
+        struct qrn_matmul_id_args a = {
+            .w = w.w,
+            .x = mem_filled(&m, &r, 1.0, 3, (const int64_t[]){N_TOKENS, 1, K}),
+            .ids = mem_tensor(&m, QRN_I32, 2, (const int64_t[]){N_TOKENS, TOP_K}),
+            .out = mem_tensor(&m, QRN_F32, 3, (const int64_t[]){N_TOKENS, TOP_K, N}),
+            .activation = bf16 ? QRN_ACT_BF16 : QRN_ACT_Q8};
+        int32_t *ids = a.ids.data;
+        float *want = mem_guarded(&m, a.out.n_bytes);
+        for (int i = 0; i < N_TOKENS * TOP_K; i++) {
+            ids[i] = i % 3 ? 7 : (int32_t)rng_below(&r, E);
+            const struct qrn_tensor one = qrn_tensor_slice(w.w, 0, ids[i], 1);
+            const struct qrn_matmul_args row = {
+                .w = qrn_tensor_2d(one.dtype, one.data, N, K),
+                .x = qrn_tensor_2d(QRN_F32, (float *)a.x.data + i / TOP_K * K, 1, K),
+                .out = qrn_tensor_2d(QRN_F32, want + i * N, 1, N),
+                .activation = a.activation};
+            if (qrn_matmul(dev, &row, &err) != QRN_OK) fail_msg("%s", err.text);
+        }
+        run_kernels(dev, QRN_OP_matmul_id, &a, &a.out, want, "experts in rows");
+        if (!bf16) {
+            a.w = pack(&m, dev, w);
+            a.layout = QRN_LAYOUT_PACKED;
+            assert_int_equal(
+                run_kernels(dev, QRN_OP_matmul_id, &a, &a.out, want, "experts, packed"), 1);
+        }
+        mem_free_all(&m);
+    }
+    qrn_device_close(dev);
+}
+
+/* The expression of products with rounded activations is that of processors with FMA. */
+static void test_processor(void **state)
+{
+    (void)state;
+    struct qrn_device *dev = open_gpu(), *cpu;
+    struct qrn_error err;
+    if (!dev) skip();
+    assert_int_equal(qrn_device_open(NULL, &cpu, &err), QRN_OK);
+    if (strcmp(qrn_device_bits(cpu), "cpu generic") == 0) { /* it multiplies, then adds */
+        qrn_device_close(cpu);
+        qrn_device_close(dev);
+        skip();
+    }
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
+        struct mem m = {0};
+        struct rng r = {t};
+        if (!qrn_has_integer_form(weight_types[t].dtype)) continue;
+        const struct weights w =
+            random_weights(&m, &r, t, 2, (const int64_t[]){9, 512}, 64, QRN_BF16);
+        struct qrn_matmul_args a = {.w = w.w,
+                                    .scales = w.scales,
+                                    .biases = w.biases,
+                                    .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){2, 512}),
+                                    .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){2, 9}),
+                                    .activation = QRN_ACT_Q8};
+        float *want = mem_guarded(&m, a.out.n_bytes);
+        if (qrn_matmul(cpu, &a, &err) != QRN_OK) fail_msg("%s", err.text);
+        memcpy(want, a.out.data, a.out.n_bytes);
+        run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, qrn_dtype_info(w.w.dtype)->name);
+        mem_free_all(&m);
+    }
+    qrn_device_close(cpu);
+    qrn_device_close(dev);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_pieces),    cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_processor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
