@@ -19,12 +19,13 @@ static const struct {
     {7, 1, 2, 20, 23, 3, QRN_GATE_LOG_DECAY, QRN_HEADS_BLOCK, 1.0, "no vector width divides it"},
     {5, 2, 2, 256, 200, 2, QRN_GATE_POSITIVE, QRN_HEADS_BLOCK, 1.0, "both above 128"},
     {33, 1, 3, 77, 2, 5, QRN_GATE_POSITIVE, QRN_HEADS_TILED, 30.0, "states die and come back"},
+    {5, 1, 2, 300, 9, 2, QRN_GATE_LOG_DECAY, QRN_HEADS_TILED, 1.0, "d_k above 256"},
     {0, 1, 2, 16, 16, 2, QRN_GATE_LOG_DECAY, QRN_HEADS_BLOCK, 1.0,
      "no tokens: the state is copied"},
 };
 
 struct call {
-    int32_t seq_begin[8];
+    int32_t *seq_begin; /* 8 */
     struct qrn_gated_delta_net_args args;
 };
 
@@ -35,7 +36,7 @@ static void make(struct call *c, struct mem *m, struct rng *r, size_t i)
     const int64_t keys[] = {T, cases[i].n_k_heads, cases[i].d_k}, values[] = {T, H, cases[i].d_v};
     const int64_t state[] = {n_seqs, H, cases[i].d_v, cases[i].d_k};
     const double norm = 1.0 / sqrt((double)cases[i].d_k);
-    *c = (struct call){.args = {
+    *c = (struct call){.seq_begin = mem_guarded(m, 8 * sizeof *c->seq_begin), .args = {
         .q = mem_filled(m, r, norm, 3, keys), .k = mem_filled(m, r, norm, 3, keys),
         .v = mem_filled(m, r, 1.0, 3, values), .g = mem_tensor(m, QRN_F32, 2, values),
         .beta = mem_tensor(m, QRN_F32, 2, values), .state_in = mem_filled(m, r, 0.5, 4, state),
@@ -46,6 +47,7 @@ static void make(struct call *c, struct mem *m, struct rng *r, size_t i)
         ((float *)c->args.g.data)[j] = (float)(sign * rng_uniform(r, 0.0, cases[i].g));
         ((float *)c->args.beta.data)[j] = (float)rng_uniform(r, 0.05, 0.95);
     }
+    c->seq_begin[0] = 0;
     for (int64_t s = 1; s <= n_seqs; s++)
         c->seq_begin[s] = s == n_seqs ? (int32_t)T : (int32_t)(T * s * s / (n_seqs * n_seqs));
     if (cases[i].n_seqs) c->args.seq_begin = qrn_tensor_1d(QRN_I32, c->seq_begin, n_seqs + 1);
@@ -55,7 +57,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_gated_delta_net);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -79,7 +81,7 @@ static void test_cut(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 3);
+    devices_open_for(&d, 3, QRN_OP_gated_delta_net);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t j = 0; j < d.n; j++) {
             struct mem m = {0};

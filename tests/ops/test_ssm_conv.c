@@ -26,7 +26,7 @@ static const struct {
 };
 
 struct call {
-    int32_t seq_begin[8];
+    int32_t *seq_begin; /* 8 */
     struct qrn_ssm_conv_args args;
 };
 
@@ -45,12 +45,14 @@ static void make(struct call *c, struct mem *m, struct rng *r, size_t i, enum qr
     const int64_t state[] = {n_seqs, C, K - 1}, taps[] = {C, K};
     const int64_t ragged[] = {T, C}, even[] = {n_seqs, T, C}, *x = cases[i].ragged ? ragged : even;
     const int n_dims = cases[i].ragged ? 2 : 3;
-    *c = (struct call){.args = {.x = filled(m, r, type, n_dims, x),
+    *c = (struct call){.seq_begin = mem_guarded(m, 8 * sizeof *c->seq_begin),
+                       .args = {.x = filled(m, r, type, n_dims, x),
                                 .weight = filled(m, r, weight, 2, taps),
                                 .state_in = filled(m, r, type, 3, state),
                                 .state_out = mem_tensor(m, type, 3, state),
                                 .out = mem_tensor(m, type, n_dims, x)}};
     if (!cases[i].ragged) return;
+    c->seq_begin[0] = 0;
     for (int64_t s = 1; s <= n_seqs; s++)
         c->seq_begin[s] = s == n_seqs ? (int32_t)T : (int32_t)(T * s * s / (n_seqs * n_seqs));
     c->args.seq_begin = qrn_tensor_1d(QRN_I32, c->seq_begin, n_seqs + 1);
@@ -65,7 +67,7 @@ static void test_reference(void **state)
                  {QRN_F32, QRN_BF16, 2e-6}};
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_ssm_conv);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t j = 0; j < sizeof types / sizeof *types; j++) {
             struct mem m = {0};
@@ -91,7 +93,7 @@ static void test_strided(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {3};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_ssm_conv);
     const struct qrn_tensor x = filled(&m, &r, QRN_F32, 3, (const int64_t[]){3, 9, 100});
     const struct qrn_tensor out = filled(&m, &r, QRN_F32, 3, (const int64_t[]){3, 9, 90});
     const struct qrn_tensor states = filled(&m, &r, QRN_F32, 3, (const int64_t[]){6, 80, 5});
@@ -112,18 +114,23 @@ static void test_same_bits_cut(void **state)
     enum { T = 40, C = 150, K = 4 };
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_ssm_conv);
     for (size_t n = 0; n < d.n; n++) {
         struct mem m = {0};
         struct rng r = {n};
         const int64_t rows[] = {T, C}, one[] = {1, C, K - 1};
-        const int32_t all[] = {0, T}, position = 0;
+        struct {
+            uint64_t address;
+            int32_t all[2], part[2], position;
+        } *in = mem_guarded(&m, sizeof *in);
+        in->all[0] = in->part[0] = in->position = 0;
+        in->all[1] = T;
         struct qrn_ssm_conv_args a = {.x = mem_filled(&m, &r, 1.0, 2, rows),
                                       .out = mem_tensor(&m, QRN_F32, 2, rows),
                                       .weight = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){C, K}),
                                       .state_in = mem_filled(&m, &r, 0.0, 3, one),
                                       .state_out = mem_tensor(&m, QRN_F32, 3, one),
-                                      .seq_begin = qrn_tensor_1d(QRN_I32, all, 2)};
+                                      .seq_begin = qrn_tensor_1d(QRN_I32, in->all, 2)};
         assert_int_equal(qrn_ssm_conv(d.dev[n], &a, NULL), QRN_OK);
         const struct qrn_tensor want = a.out, state_want = a.state_out, x = a.x;
         a.out = mem_tensor(&m, QRN_F32, 2, rows);
@@ -131,21 +138,21 @@ static void test_same_bits_cut(void **state)
         a.state_out = a.state_in;
         for (int t = 0; t < T;) { /* 1, 2, 3, ... tokens */
             const int step = t == 0 ? 1 : t % 7 + 1, count = T - t < step ? T - t : step;
-            const int32_t part[] = {0, count};
+            in->part[1] = count;
             a.x = qrn_tensor_slice(x, 0, t, count);
             a.out = qrn_tensor_slice(got, 0, t, count);
-            a.seq_begin = qrn_tensor_1d(QRN_I32, part, 2);
+            a.seq_begin = qrn_tensor_1d(QRN_I32, in->part, 2);
             assert_int_equal(qrn_ssm_conv(d.dev[n], &a, NULL), QRN_OK);
             t += count;
         }
         assert_memory_equal(got.data, want.data, want.n_bytes);
         assert_memory_equal(a.state_out.data, state_want.data, state_want.n_bytes);
         void *ring = mem_guarded(&m, sizeof(float) * K * C);
-        const uint64_t address = (uintptr_t)ring;
+        in->address = (uintptr_t)ring;
         const struct qrn_ssm_conv_history_args h = {
-            .x = x, .weight = a.weight, .out = got, .seq_begin = qrn_tensor_1d(QRN_I32, all, 2),
-            .position = qrn_tensor_1d(QRN_I32, &position, 1),
-            .history = qrn_tensor_1d(QRN_ADDRESS, &address, 1), .n_history = K};
+            .x = x, .weight = a.weight, .out = got, .seq_begin = qrn_tensor_1d(QRN_I32, in->all, 2),
+            .position = qrn_tensor_1d(QRN_I32, &in->position, 1),
+            .history = qrn_tensor_1d(QRN_ADDRESS, &in->address, 1), .n_history = K};
         memset(got.data, 0xff, got.n_bytes);
         assert_int_equal(qrn_ssm_conv_history(d.dev[n], &h, NULL), QRN_OK);
         assert_memory_equal(got.data, want.data, want.n_bytes);

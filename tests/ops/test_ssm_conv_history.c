@@ -59,7 +59,7 @@ static void against_reference(struct qrn_device *dev, struct call *c, const char
     for (size_t i = 0; (k = qrn_kernel_at(dev, QRN_OP_ssm_conv_history, i)) != NULL; i++) {
         struct mem m = {0};
         struct qrn_ssm_conv_history_args fresh = *a, want = *a;
-        uint64_t history[MAX_SEQS];
+        uint64_t *history = mem_guarded(&m, MAX_SEQS * sizeof *history);
         const size_t bytes = (size_t)(a->n_history * a->x.shape[1]) * sizeof(float);
         for (int64_t s = 0; s < n_seqs; s++) {
             void *ring = mem_guarded(&m, bytes);
@@ -98,7 +98,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_ssm_conv_history);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -115,14 +115,23 @@ static void feed(struct qrn_device *dev, const struct call *whole, uint64_t ring
 {
     for (int64_t t = begin; t < end; t += split) {
         const int64_t n = end - t < split ? end - t : split;
-        const int32_t seq_begin[] = {0, (int32_t)n}, position = (int32_t)t;
+        struct mem m = {0};
+        struct {
+            uint64_t ring;
+            int32_t seq_begin[2], position;
+        } *in = mem_guarded(&m, sizeof *in);
+        in->ring = ring;
+        in->seq_begin[0] = 0;
+        in->seq_begin[1] = (int32_t)n;
+        in->position = (int32_t)t;
         struct qrn_ssm_conv_history_args a = whole->args;
         a.x = qrn_tensor_slice(a.x, 0, t, n);
         a.out = qrn_tensor_slice(a.out, 0, t, n);
-        a.seq_begin = qrn_tensor_1d(QRN_I32, seq_begin, 2);
-        a.position = qrn_tensor_1d(QRN_I32, &position, 1);
-        a.history = qrn_tensor_1d(QRN_ADDRESS, &ring, 1);
+        a.seq_begin = qrn_tensor_1d(QRN_I32, in->seq_begin, 2);
+        a.position = qrn_tensor_1d(QRN_I32, &in->position, 1);
+        a.history = qrn_tensor_1d(QRN_ADDRESS, &in->ring, 1);
         assert_int_equal(qrn_ssm_conv_history(dev, &a, NULL), QRN_OK);
+        mem_free_all(&m);
     }
 }
 
@@ -132,7 +141,7 @@ static void test_splits_and_rollback(void **state)
     (void)state;
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
         struct devices d;
-        devices_open(&d, n_threads);
+        devices_open_for(&d, n_threads, QRN_OP_ssm_conv_history);
         for (size_t j = 0; j < d.n; j++) {
             struct mem m = {0};
             struct rng r = {7};

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ * What kernels of the gated delta rule make of their arguments. */
+#ifndef QUERN_BACKENDS_CUDA_GDN_H
+#define QUERN_BACKENDS_CUDA_GDN_H
+
+#include "backends/cuda/gdn_cuda.h"
+#include "backends/cuda/rows.h"
+
+/* NULL for a tensor of no elements, which may lie anywhere. */
+static inline void *qrn_data_of(const struct qrn_tensor *t)
+{
+    return qrn_tensor_n_elements(t) ? t->data : NULL;
+}
+
+static inline struct qrn_gdn_tensor qrn_gdn_tensor(const struct qrn_tensor *t)
+{
+    return (struct qrn_gdn_tensor){qrn_data_of(t), t->stride[0], t->stride[1]};
+}
+
+static inline struct qrn_ragged qrn_ragged(const struct qrn_tensor *seq_begin, int64_t n_tokens)
+{
+    if (seq_begin->n_dims == 0) return (struct qrn_ragged){NULL, 1, n_tokens};
+    return (struct qrn_ragged){seq_begin->data, seq_begin->shape[0] - 1, n_tokens};
+}
+
+static inline struct qrn_gdn_tokens
+qrn_gdn_tokens(const struct qrn_tensor *q, const struct qrn_tensor *k, const struct qrn_tensor *v,
+               const struct qrn_tensor *g, const struct qrn_tensor *beta,
+               const struct qrn_tensor *out, const struct qrn_tensor *seq_begin,
+               enum qrn_head_map map)
+{
+    return (struct qrn_gdn_tokens){.q = qrn_gdn_tensor(q),
+                                   .k = qrn_gdn_tensor(k),
+                                   .v = qrn_gdn_tensor(v),
+                                   .g = qrn_gdn_tensor(g),
+                                   .beta = qrn_gdn_tensor(beta),
+                                   .out = qrn_data_of(out),
+                                   .out_token = out->stride[0],
+                                   .out_head = out->stride[1],
+                                   .sequences = qrn_ragged(seq_begin, q->shape[0]),
+                                   .heads = {q->shape[1], v->shape[1], map == QRN_HEADS_TILED},
+                                   .d_k = q->shape[2],
+                                   .d_v = v->shape[2]};
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ * What ssm_conv and ssm_conv_history are given. */
+#ifndef QUERN_BACKENDS_CUDA_SSM_CONV_CUDA_H
+#define QUERN_BACKENDS_CUDA_SSM_CONV_CUDA_H
+
+#include "backends/cuda/ragged_cuda.h"
+
+/* Tokens of a tile: with the taps before it, one in eleven rows is read twice for four taps. */
+enum { QRN_CONV_TILE = 32, QRN_CONV_THREADS = 128, QRN_CONV_MAX_TAPS = QRN_CONV_TILE };
+
+/* Strides are in elements; of x and out of sequences (where they have a dimension of their own) and
+ * of tokens, of the states of sequences and of channels. */
+struct qrn_ssm_conv_params {
+    const void *x, *weight, *state_in;
+    void *state_out, *out;
+    const uint64_t *history; /* in place of states: addresses of rings of n_history rows, */
+    const int32_t *position; /* and where each sequence stands */
+    struct qrn_ragged sequences;
+    int64_t x_stride[2], out_stride[2], weight_stride, in_stride[2], next_stride[2];
+    int64_t history_stride, history_offset, n_history;
+    int64_t n_channels, n_taps;
+    int64_t tiles_per_seq; /* sequences of one length; 0: they are ragged */
+    int32_t bf16, weight_bf16;
+};
+
+#endif
