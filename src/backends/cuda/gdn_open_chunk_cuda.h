@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ * What gdn_open_chunk is given. */
+#ifndef QUERN_BACKENDS_CUDA_GDN_OPEN_CHUNK_CUDA_H
+#define QUERN_BACKENDS_CUDA_GDN_OPEN_CHUNK_CUDA_H
+
+#include "backends/cuda/gdn_cuda.h"
+
+enum {
+    QRN_GDN_STEP_PANEL = 512,  /* of keys and queries, what is in shared memory at a time */
+    QRN_GDN_TILE_COLUMNS = 32, /* of the state, a block's */
+    QRN_GDN_TILE_THREADS = 256,
+    QRN_GDN_TILE_STRIDE = 68, /* floats from a row of turned keys to the next: few bank conflicts */
+    QRN_GDN_TILE_MAX_KEY = 128
+};
+
+struct qrn_gdn_open_chunk_params {
+    struct qrn_gdn_tokens x;
+    const int32_t *position;
+    const uint64_t *state, *rows; /* tables, strides of sequences */
+    int64_t state_stride, rows_stride;
+    uint64_t state_offset, rows_offset;
+    int64_t n_slices; /* of a head's columns */
+    float scale;
+    int32_t keeps_later; /* keys and G are left to qrn_gdn_open_keep */
+};
+
+#endif
