@@ -31,7 +31,7 @@ static void test_pipeline(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_gdn_chunk_out);
     for (size_t i = 0; i < n_stages_cases; i++) {
         const struct stages_case *c = &stages_cases[i];
         if (c->n_tokens == 0) continue;

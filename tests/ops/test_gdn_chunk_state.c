@@ -16,7 +16,7 @@ static void test_in_place(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_gdn_chunk_state);
     for (size_t i = 0; i < n_stages_cases; i++) {
         struct mem m = {0};
         struct stages s;

@@ -18,7 +18,7 @@ static void test_in_place(void **state)
     struct devices d;
     struct mem m = {0};
     struct stages s;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_gdn_cumsum);
     stages_make(&s, &m, &stages_cases[2], 1);
     s.cumsum.G = s.cumsum.g;
     for (size_t j = 0; j < d.n; j++)

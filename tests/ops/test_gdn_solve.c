@@ -18,7 +18,7 @@ static void test_in_place(void **state)
     struct devices d;
     struct mem m = {0};
     struct stages s;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_gdn_solve);
     stages_make(&s, &m, &stages_cases[2], 1);
     stages_run(&s, d.dev[0]);
     s.solve.inverse = s.solve.A;
@@ -35,7 +35,7 @@ static void test_ends(void **state)
     enum { C = QRN_GDN_CHUNK };
     struct devices d;
     struct mem m = {0};
-    devices_open(&d, 1);
+    devices_open_for(&d, 1, QRN_OP_gdn_solve);
     const int64_t shape[] = {C, 1, C};
     const struct qrn_gdn_solve_args a = {.A = mem_tensor(&m, QRN_F32, 3, shape),
                                          .inverse = mem_tensor(&m, QRN_F32, 3, shape)};

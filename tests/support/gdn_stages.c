@@ -92,7 +92,8 @@ void stages_make(struct stages *s, struct mem *m, const struct stages_case *c, u
     const int64_t gates[] = {T, c->n_v_heads}, states[] = {n_seqs, c->n_v_heads, c->d_v, c->d_k};
     const double norm = 1.0 / sqrt((double)c->d_k);
     struct qrn_tensor seq = {0};
-    *s = (struct stages){.q = filled(m, &r, c->type, norm, T, c->n_k_heads, c->d_k),
+    *s = (struct stages){.seq_begin = mem_guarded(m, 8 * sizeof *s->seq_begin),
+                         .q = filled(m, &r, c->type, norm, T, c->n_k_heads, c->d_k),
                          .k = filled(m, &r, c->type, norm, T, c->n_k_heads, c->d_k),
                          .v = filled(m, &r, c->type, 1.0, T, c->n_v_heads, c->d_v),
                          .out = filled(m, &r, c->type, 1.0, T, c->n_v_heads, c->d_v),
@@ -101,6 +102,7 @@ void stages_make(struct stages *s, struct mem *m, const struct stages_case *c, u
                          .state_in = mem_filled(m, &r, 0.7, 4, states),
                          .state_out = mem_tensor(m, QRN_F32, 4, states)};
     fill_gates(s, &r, c);
+    s->seq_begin[0] = 0;
     for (int64_t i = 1; i <= n_seqs; i++)
         s->seq_begin[i] = i == n_seqs ? (int32_t)T : (int32_t)(T * i * i / (n_seqs * n_seqs));
     if (c->n_seqs) seq = qrn_tensor_1d(QRN_I32, s->seq_begin, n_seqs + 1);
@@ -122,7 +124,7 @@ void stages_run(struct stages *s, struct qrn_device *dev)
 void stages_test(enum qrn_op_id op, size_t offset, double tolerance_f32, double tolerance_bf16)
 {
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, op);
     for (size_t i = 0; i < n_stages_cases; i++) {
         const struct stages_case *c = &stages_cases[i];
         struct mem m = {0};

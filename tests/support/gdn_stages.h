@@ -17,7 +17,7 @@ struct stages_case {
 };
 
 struct stages {
-    int32_t seq_begin[8];
+    int32_t *seq_begin; /* 8 */
     struct qrn_tensor q, k, v, g, beta, state_in, state_out, out;
     struct qrn_gdn_cumsum_args cumsum;
     struct qrn_gdn_kkt_args kkt;
