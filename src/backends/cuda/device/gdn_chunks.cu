@@ -128,7 +128,7 @@ QRN_DEVICE_FUNCTION(qrn_gdn_chunk_state, 256, 2, qrn_gdn_stage_params)
     }
 }
 
-QRN_DEVICE_FUNCTION(qrn_gdn_chunk_out, 256, 2, qrn_gdn_stage_params)
+QRN_DEVICE_FUNCTION(qrn_gdn_chunk_out, 256, 1, qrn_gdn_stage_params)
 {
     __shared__ __align__(16) float q[PANEL][TURNED], k[PANEL][TURNED], h[PANEL][TURNED];
     __shared__ __align__(16) float w[GDN_CHUNK][TURNED]; /* [j][i] */

@@ -131,7 +131,7 @@ template <int W> struct stepper {
         const float decay = qrn_exp((float)z.G[now]);
         float a = fmaf(-decay, sum.k, gdn_at(p.x.v, g.token + i, h)[first + column]),
               b = decay * sum.q;
-#pragma unroll 8
+#pragma unroll 4
         for (int s = 0; s < now; s++) {
             const float2 c = z.coef[s];
             const float u = z.u[s][column];
@@ -244,12 +244,19 @@ template <int W> static __device__ __forceinline__ void step(const qrn_gdn_open_
     }
 }
 
-QRN_DEVICE_FUNCTION(qrn_gdn_open_step_32, 96, 6, qrn_gdn_open_chunk_params)
+QRN_DEVICE_FUNCTION(qrn_gdn_open_step_32, 96, 5, qrn_gdn_open_chunk_params)
 {
     step<32>(p);
 }
 
-QRN_DEVICE_FUNCTION(qrn_gdn_open_step_128, 192, 3, qrn_gdn_open_chunk_params)
+/* Blocks at once: with three, ptxas keeps registers of sm_100 in memory. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define WIDE_AT_ONCE 2
+#else
+#define WIDE_AT_ONCE 3
+#endif
+
+QRN_DEVICE_FUNCTION(qrn_gdn_open_step_128, 192, WIDE_AT_ONCE, qrn_gdn_open_chunk_params)
 {
     step<128>(p);
 }

@@ -270,7 +270,7 @@ QRN_DEVICE_FUNCTION(qrn_ssm_conv_bf16, 128, 4, qrn_ssm_conv_params)
     convolve<of_bf16, 0>(p);
 }
 
-QRN_DEVICE_FUNCTION(qrn_ssm_conv4_bf16, 128, 4, qrn_ssm_conv_params)
+QRN_DEVICE_FUNCTION(qrn_ssm_conv4_bf16, 128, 3, qrn_ssm_conv_params)
 {
     convolve<of_bf16, 4>(p);
 }
