@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device_fits.h"
 #include "info_json.h"
 #include "listing.h"
 #include "open_model.h"
@@ -154,14 +155,18 @@ static void print_memory(const struct qrn_model_info *m)
 /* --- both --- */
 
 static int print_all(const struct options *o, const struct listing *l, const char *path,
-                     const struct qrn_model_info *model, const struct qrn_error *reason)
+                     const struct opened *opened, const struct qrn_error *reason)
 {
-    if (o->json) return info_json(l, path, o->tensors, model, reason);
+    const struct qrn_model_info *model = opened->info;
+    struct device_fit fits[MAX_DEVICE_NAMES];
+    const size_t n_fits = model ? find_device_fits(o, opened, fits) : 0;
+    if (o->json) return info_json(l, path, o->tensors, model, reason, fits, n_fits);
     const int status = print_files(l, path, o->tensors);
     if (status != EXIT_OK) return status;
     if (model) {
         print_model(model);
         print_memory(model);
+        print_device_fits(fits, n_fits);
     } else {
         printf("cannot be run: %s\n", reason->text);
     }
@@ -182,7 +187,7 @@ int cmd_info(const struct options *o)
     }
     struct opened opened;
     status = try_open_model(o, true, &opened, &err);
-    if (status == EXIT_OK) status = print_all(o, &listing, path, opened.info, &err);
+    if (status == EXIT_OK) status = print_all(o, &listing, path, &opened, &err);
     close_model(&opened);
     listing_close(&listing);
     return status;

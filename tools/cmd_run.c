@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <quern/ops.h>
@@ -17,6 +18,7 @@
 struct run {
     const struct options *options;
     struct opened opened;
+    struct qrn_device *cpu; /* that tokens are chosen on */
     struct qrn_seq *seq;
     struct qrn_detokenizer *detokenizer;
     struct stop_filter filter;
@@ -69,7 +71,7 @@ static enum qrn_status choose(struct run *r, int32_t *out, struct qrn_error *err
     };
     if (n_back > 0)
         args.history = qrn_tensor_1d(QRN_I32, qrn_seq_tokens(r->seq) + n_tokens - n_back, n_back);
-    return qrn_sample(r->opened.device, &args, err);
+    return qrn_sample(r->cpu, &args, err);
 }
 
 static bool is_end(const struct run *r, int32_t token)
@@ -132,13 +134,24 @@ static void print_speed(const struct run *r)
             r->full ? "; the context is full" : "");
 }
 
+/* The logits are the host's, wherever the model runs. */
+static enum qrn_status find_cpu(struct run *r, struct qrn_error *err)
+{
+    const struct qrn_device_options one_thread = {.name = "cpu", .n_threads = 1};
+    if (strcmp(qrn_device_name(r->opened.device), "cpu") != 0)
+        return qrn_device_open(&one_thread, &r->cpu, err);
+    r->cpu = r->opened.device;
+    return QRN_OK;
+}
+
 /* With the model open and the prompt's tokens at hand. */
 static int run_tokens(struct run *r, const struct qrn_token_list *tokens, struct qrn_span prompt)
 {
     struct qrn_error err;
     r->logits = malloc(sizeof(float) * (size_t)r->opened.info->vocab_size);
     if (!r->logits) return fail("out of memory");
-    if (qrn_seq_create(r->opened.model, NULL, &r->seq, &err) != QRN_OK ||
+    if (find_cpu(r, &err) != QRN_OK ||
+        qrn_seq_create(r->opened.model, NULL, &r->seq, &err) != QRN_OK ||
         qrn_detokenizer_create(qrn_model_tokenizer(r->opened.model), 0, &r->detokenizer, &err) !=
             QRN_OK)
         return fail_with(&err);
@@ -165,6 +178,7 @@ int cmd_run(const struct options *o)
     if (status == EXIT_OK) status = run_tokens(&r, &tokens, (struct qrn_span){prompt, n_prompt});
     qrn_detokenizer_free(r.detokenizer);
     qrn_seq_destroy(r.seq);
+    if (r.cpu != r.opened.device) qrn_device_close(r.cpu);
     close_model(&r.opened);
     stop_filter_free(&r.filter);
     qrn_token_list_free(&tokens);

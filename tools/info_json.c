@@ -119,8 +119,25 @@ static json_t *model_json(const struct qrn_model_info *m)
     return out;
 }
 
+static json_t *devices_json(const struct device_fit *fits, size_t n)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < n; i++) {
+        const struct device_fit *f = &fits[i];
+        json_t *row =
+            json_pack("{s:s, s:s, s:b, s:I, s:I, s:I}", "name", f->name, "model", f->model, "fits",
+                      f->fits, "needed_bytes", (json_int_t)f->n_needed, "free_bytes",
+                      (json_int_t)f->n_free, "total_bytes", (json_int_t)f->n_total);
+        if (f->reason.status != QRN_OK)
+            json_object_set_new(row, "reason", json_string(f->reason.text));
+        json_array_append_new(out, row);
+    }
+    return out;
+}
+
 int info_json(const struct listing *l, const char *path, bool with_tensors,
-              const struct qrn_model_info *model, const struct qrn_error *reason)
+              const struct qrn_model_info *model, const struct qrn_error *reason,
+              const struct device_fit *fits, size_t n_fits)
 {
     json_t *out = json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "path", path, "format",
                             l->is_gguf ? "gguf" : "safetensors", "files", (json_int_t)l->n_files,
@@ -130,6 +147,7 @@ int info_json(const struct listing *l, const char *path, bool with_tensors,
     if (with_tensors) json_object_set_new(out, "tensors", tensors_json(l->archive));
     if (model) {
         json_object_set_new(out, "model", model_json(model));
+        json_object_set_new(out, "devices", devices_json(fits, n_fits));
     } else {
         json_object_set_new(out, "cannot_run", json_string(reason->text));
     }

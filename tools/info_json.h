@@ -4,11 +4,13 @@
 #define QUERN_TOOLS_INFO_JSON_H
 
 #include <quern/model.h>
+#include "device_fits.h"
 #include "listing.h"
 
 /* model NULL: it cannot be run, and reason says why. */
 int info_json(const struct listing *listing, const char *path, bool with_tensors,
-              const struct qrn_model_info *model, const struct qrn_error *reason);
+              const struct qrn_model_info *model, const struct qrn_error *reason,
+              const struct device_fit *fits, size_t n_fits);
 
 /* "u32", "string"; GGUF's words. */
 const char *gguf_type_name(enum qrn_gguf_type type);

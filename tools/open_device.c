@@ -18,18 +18,37 @@ static const char known[] = "auto"
     ;
 #undef QRN_BACKEND
 
-int open_device(const struct options *o, struct qrn_device **out)
+enum { N_DEVICES = sizeof devices / sizeof *devices };
+
+int choose_devices(const struct options *o, const char *names[MAX_DEVICE_NAMES], size_t *n)
 {
-    const char *name = strcmp(o->device, "auto") == 0 ? devices[0] : NULL;
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
-        if (strcmp(o->device, devices[i]) == 0) name = devices[i];
-    if (!name) return fail("this build has no device \"%s\"; it has %s", o->device, known);
+    _Static_assert((int)N_DEVICES <= (int)MAX_DEVICE_NAMES, "room for all");
+    *n = 0;
+    const bool any = strcmp(o->device, "auto") == 0;
+    for (size_t i = N_DEVICES; i-- > 0;)
+        if (any || strcmp(o->device, devices[i]) == 0) names[(*n)++] = devices[i];
+    if (*n == 0) return fail("this build has no device \"%s\"; it has %s", o->device, known);
+    return EXIT_OK;
+}
+
+enum qrn_status open_device_named(const struct options *o, const char *name,
+                                  struct qrn_device **out, struct qrn_error *err)
+{
     const struct qrn_device_options device_options = {
         .name = name,
         .n_threads = (int)o->threads,
         .host.logger = report_logger(o->verbose),
         .amx = (enum qrn_amx)o->amx};
+    return qrn_device_open(&device_options, out, err);
+}
+
+int open_device(const struct options *o, struct qrn_device **out)
+{
+    const char *names[MAX_DEVICE_NAMES];
+    size_t n;
     struct qrn_error err;
-    if (qrn_device_open(&device_options, out, &err) != QRN_OK) return fail_with(&err);
+    const int status = choose_devices(o, names, &n);
+    if (status != EXIT_OK) return status;
+    if (open_device_named(o, names[n - 1], out, &err) != QRN_OK) return fail_with(&err);
     return EXIT_OK;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "info_json.h"
 #include "input.h"
 #include "open_device.h"
 #include "progress.h"
@@ -49,14 +50,26 @@ int find_model(const struct options *o, char path[MODEL_PATH_BYTES])
 static const enum qrn_kv_type kv_types[] = {
     [KV_AUTO] = QRN_KV_DEFAULT, [KV_F16] = QRN_KV_F16, [KV_F32] = QRN_KV_F32};
 
-int try_open_model(const struct options *o, bool only_info, struct opened *out,
-                   struct qrn_error *err)
+double needed_bytes(const struct qrn_model_info *m)
 {
-    *out = (struct opened){.model = NULL};
-    int status = find_model(o, out->path);
-    if (status == EXIT_OK) status = open_device(o, &out->device);
-    if (status != EXIT_OK) return status;
-    catch_interrupt();
+    return (double)m->weight_bytes + (double)m->work_bytes + sequence_state_bytes(m) +
+           64.0 * (double)m->kv_bytes_per_token;
+}
+
+/* With only_info nothing is loaded that would not fit. */
+static enum qrn_status check_fit(struct qrn_device *dev, const struct qrn_model_info *info,
+                                 struct qrn_error *err)
+{
+    size_t n_free, n_total;
+    QRN_TRY(qrn_device_memory(dev, &n_free, &n_total, err));
+    if (n_free == 0 || needed_bytes(info) <= (double)n_free) return QRN_OK;
+    return qrn_fail(err, QRN_ERR_MEMORY, "the model needs %.3f GiB, %.3f of %.3f GiB are free",
+                    needed_bytes(info) / 0x1p30, (double)n_free / 0x1p30, (double)n_total / 0x1p30);
+}
+
+static enum qrn_status open_on(const struct options *o, bool only_info, struct opened *out,
+                               struct qrn_error *err)
+{
     const struct qrn_model_options model_options = {
         .path = out->path,
         .device = out->device,
@@ -72,7 +85,48 @@ int try_open_model(const struct options *o, bool only_info, struct opened *out,
     const enum qrn_status s = qrn_model_open(&model_options, &out->model, err);
     progress_end();
     if (s == QRN_OK) out->info = qrn_model_info(out->model);
-    return interrupted() ? EXIT_INTERRUPTED : EXIT_OK;
+    return s;
+}
+
+/* Whether another device may do better. */
+static bool is_of_device(enum qrn_status s)
+{
+    return s == QRN_ERR_MEMORY || s == QRN_ERR_UNSUPPORTED || s == QRN_ERR_DEVICE;
+}
+
+/* Tries the devices in turn.  That a machine has no GPU is no news; that there is one which is not used
+ * is. */
+int try_open_model(const struct options *o, bool only_info, struct opened *out,
+                   struct qrn_error *err)
+{
+    const char *names[MAX_DEVICE_NAMES], *passed = NULL;
+    size_t n;
+    struct qrn_error why = {.text = ""};
+    *out = (struct opened){.model = NULL};
+    int status = find_model(o, out->path);
+    if (status == EXIT_OK) status = choose_devices(o, names, &n);
+    if (status != EXIT_OK) return status;
+    catch_interrupt();
+    for (size_t i = 0; i < n && !out->model; i++) {
+        const bool is_last = i == n - 1;
+        enum qrn_status s = open_device_named(o, names[i], &out->device, err);
+        if (s != QRN_OK && is_last) return fail_with(err);
+        const bool is_there = s == QRN_OK;
+        if (s == QRN_OK) s = open_on(o, only_info, out, err);
+        if (s == QRN_OK && !is_last && only_info) s = check_fit(out->device, out->info, err);
+        if (s == QRN_OK || is_last) break;
+        if (is_there && !is_of_device(s)) break; /* the file's fault */
+        close_model(out);
+        if (is_there || s != QRN_ERR_UNSUPPORTED || o->verbose) {
+            passed = names[i];
+            why = *err;
+        }
+    }
+    if (interrupted()) return EXIT_INTERRUPTED;
+    if (out->model && passed)
+        fprintf(stderr, "quern: runs on %s, not on %s: %s\n", qrn_device_name(out->device), passed,
+                why.text);
+    return EXIT_OK;
 }
 
 int open_model(const struct options *o, struct opened *out)
@@ -90,6 +144,7 @@ void close_model(struct opened *opened)
     qrn_device_close(opened->device);
     opened->model = NULL;
     opened->device = NULL;
+    opened->info = NULL;
 }
 
 /* --- text --- */

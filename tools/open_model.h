@@ -15,6 +15,7 @@
  * program as a build or an installation puts it. */
 int find_model(const struct options *options, char path[MODEL_PATH_BYTES]);
 
+/* The first device that --device allows and that the model runs on. */
 struct opened {
     char path[MODEL_PATH_BYTES];
     struct qrn_device *device;
@@ -29,6 +30,9 @@ int open_model(const struct options *options, struct opened *out);
 int try_open_model(const struct options *options, bool only_info, struct opened *out,
                    struct qrn_error *err);
 void close_model(struct opened *opened); /* zeroed structs are allowed */
+
+/* What a model and one sequence of a page of tokens take of the device's memory. */
+double needed_bytes(const struct qrn_model_info *info);
 
 /* Appends the tokens of a text, in which control tokens count as such. */
 int encode_text(const struct opened *opened, const char *text, size_t n_text,

@@ -63,6 +63,14 @@ QRN_API void qrn_device_close(struct qrn_device *dev);
 QRN_API const char *qrn_device_name(const struct qrn_device *dev); /* "cpu", "cuda" */
 QRN_API int qrn_device_n_threads(const struct qrn_device *dev);
 
+/** What a person calls it: "NVIDIA H200"; "" when that cannot be told.  Lives as long as dev. */
+QRN_API const char *qrn_device_model(const struct qrn_device *dev);
+
+/** Bytes of memory that buffers come from: what nobody uses now, and all of it; 0 when that cannot be
+ * told.  Errors: QRN_ERR_DEVICE. */
+QRN_API enum qrn_status qrn_device_memory(struct qrn_device *dev, size_t *n_free, size_t *n_total,
+                                          struct qrn_error *err);
+
 /** What decides the bits of a result on this device: "cpu avx512vnni", "cuda sm_90".  Lives as long
  * as dev. */
 QRN_API const char *qrn_device_bits(const struct qrn_device *dev);

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* AddressSanitizer watches the ends of what malloc gives, and nothing else. */
 #if defined(__SANITIZE_ADDRESS__)
@@ -46,4 +47,16 @@ void *qrn_pages_alloc(size_t n_bytes)
 void qrn_pages_free(void *memory, size_t n_bytes)
 {
     munmap(memory, (n_bytes + QRN_HUGE_PAGE - 1) / QRN_HUGE_PAGE * QRN_HUGE_PAGE);
+}
+
+size_t qrn_page_size(void)
+{
+    const long n = sysconf(_SC_PAGESIZE);
+    return n > 0 ? (size_t)n : 4096;
+}
+
+size_t qrn_machine_memory(void)
+{
+    const long n = sysconf(_SC_PHYS_PAGES);
+    return n > 0 ? (size_t)n * qrn_page_size() : 0;
 }

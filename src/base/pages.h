@@ -16,4 +16,8 @@ bool qrn_pages_wanted(size_t n_bytes);
 void *qrn_pages_alloc(size_t n_bytes);
 void qrn_pages_free(void *memory, size_t n_bytes);
 
+/* Bytes of a page, and of the machine's memory (0: unknown). */
+size_t qrn_page_size(void);
+size_t qrn_machine_memory(void);
+
 #endif

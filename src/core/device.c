@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/env.h"
 #include "base/memory.h"
+#include "base/pages.h"
 
 #define QRN_BACKEND(name) extern const struct qrn_backend qrn_backend_##name;
 #include "backends/backends.inc"
@@ -114,6 +115,64 @@ enum qrn_status qrn_kernel_run(struct qrn_device *dev, const struct qrn_kernel *
     const enum qrn_status status = dev->backend->execute(dev, &step, 1, scratch, err);
     pthread_mutex_unlock(&dev->lock);
     return status;
+}
+
+enum qrn_status qrn_op_queue(struct qrn_device *dev, enum qrn_op_id id, const void *args,
+                             struct qrn_error *err)
+{
+    const struct qrn_op *op = qrn_op(id);
+    const struct qrn_kernel *kernel;
+    if (!dev->backend->replays) return qrn_op_call(dev, id, args, err);
+    QRN_TRY(qrn_op_check(op, args, err));
+    QRN_TRY(qrn_kernel_choose(dev, id, args, &kernel, err));
+    const struct qrn_step step = {.op = op, .kernel = kernel, .args = args, .lane = QRN_ALL_LANES};
+    const size_t scratch = kernel->scratch_bytes ? kernel->scratch_bytes(args, dev->n_threads) : 0;
+    pthread_mutex_lock(&dev->lock);
+    const enum qrn_status status = dev->backend->replays->queue(dev, &step, 1, scratch, err);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
+}
+
+enum qrn_status qrn_device_upload(struct qrn_device *dev, void *to, const void *from,
+                                  size_t n_bytes, struct qrn_error *err)
+{
+    if (n_bytes == 0) return QRN_OK;
+    if (qrn_device_host_reads(dev)) {
+        memcpy(to, from, n_bytes);
+        return QRN_OK;
+    }
+    pthread_mutex_lock(&dev->lock);
+    const enum qrn_status status = dev->backend->copies->upload(dev, to, from, n_bytes, err);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
+}
+
+enum qrn_status qrn_device_wait(struct qrn_device *dev, struct qrn_error *err)
+{
+    if (qrn_device_host_reads(dev)) return QRN_OK;
+    pthread_mutex_lock(&dev->lock);
+    const enum qrn_status status = dev->backend->copies->wait(dev, err);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
+}
+
+enum qrn_status qrn_device_memory(struct qrn_device *dev, size_t *n_free, size_t *n_total,
+                                  struct qrn_error *err)
+{
+    *n_free = *n_total = 0;
+    if (qrn_device_host_reads(dev)) {
+        *n_total = qrn_machine_memory();
+        return QRN_OK;
+    }
+    pthread_mutex_lock(&dev->lock);
+    const enum qrn_status status = dev->backend->copies->memory(dev, n_free, n_total, err);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
+}
+
+const char *qrn_device_model(const struct qrn_device *dev)
+{
+    return dev->model;
 }
 
 enum qrn_status qrn_op_call(struct qrn_device *dev, enum qrn_op_id id, const void *args,

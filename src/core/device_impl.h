@@ -48,6 +48,11 @@ struct qrn_backend {
 
 /* Between the host's memory and the device's; done on return.  dev->lock is held. */
 struct qrn_copies {
+    /* Queues a write; from does not change until the device was waited for. */
+    enum qrn_status (*upload)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                              struct qrn_error *err);
+    /* Until all that was queued is done. */
+    enum qrn_status (*wait)(struct qrn_device *dev, struct qrn_error *err);
     enum qrn_status (*write)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
                              struct qrn_error *err);
     enum qrn_status (*read)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
@@ -61,11 +66,18 @@ struct qrn_copies {
     void (*unshare)(struct qrn_device *dev, void *begin);
     /* QRN_OK, or why nothing on the device works any more. */
     enum qrn_status (*state)(struct qrn_device *dev, struct qrn_error *err);
+    /* Bytes of the device's memory: not in use by anybody, and all. */
+    enum qrn_status (*memory)(struct qrn_device *dev, size_t *n_free, size_t *n_total,
+                              struct qrn_error *err);
 };
 
-/* Recordings that are kept in a form of the backend's own.  dev->lock is held. */
+/* Recordings that are kept in a form of the backend's own, and work that is queued.  dev->lock is
+ * held; a backend that has these has copies. */
 struct qrn_replays {
-    /* As execute, for steps begin .. end - 1 of a recording; *recorded is the backend's and NULL at
+    /* As execute, without waiting. */
+    enum qrn_status (*queue)(struct qrn_device *dev, const struct qrn_step *steps, size_t n_steps,
+                             size_t scratch_bytes, struct qrn_error *err);
+    /* As queue, for steps begin .. end - 1 of a recording; *recorded is the backend's and NULL at
      * first.  Steps that were submitted once do not change until they are forgotten. */
     enum qrn_status (*submit)(struct qrn_device *dev, const struct qrn_step *steps, size_t begin,
                               size_t end, size_t scratch_bytes, void **recorded,
@@ -79,6 +91,7 @@ struct qrn_device {
     uint64_t features;
     int n_threads;
     char bits[64];
+    char model[128]; /* what a person calls it; "" when that cannot be told */
     const struct qrn_kernel *preferred[QRN_OP_COUNT]; /* from the options; NULL: as listed */
     pthread_mutex_t lock;                             /* one execute at a time */
     void *impl;                                       /* the backend's */
@@ -103,6 +116,18 @@ void qrn_op_record(struct qrn_encoder *enc, enum qrn_op_id op, const void *args)
 /* Submits ops begin .. end - 1 of a recording. */
 enum qrn_status qrn_encoder_submit_range(struct qrn_encoder *enc, size_t begin, size_t end,
                                          struct qrn_error *err);
+
+/* The same two without waiting, where the device works beside the host: memory that ops touch must
+ * live, and what is uploaded must not change, until qrn_device_wait.  What fails on the device may be
+ * told as late as then.  Reading a buffer waits, too. */
+enum qrn_status qrn_op_queue(struct qrn_device *dev, enum qrn_op_id op, const void *args,
+                             struct qrn_error *err);
+enum qrn_status qrn_encoder_queue_range(struct qrn_encoder *enc, size_t begin, size_t end,
+                                        struct qrn_error *err);
+/* Queues a copy of host memory, best of a struct qrn_staging, to an address of the device. */
+enum qrn_status qrn_device_upload(struct qrn_device *dev, void *to, const void *from,
+                                  size_t n_bytes, struct qrn_error *err);
+enum qrn_status qrn_device_wait(struct qrn_device *dev, struct qrn_error *err);
 
 /* Whether the host may read and write the device's memory where it lies. */
 static inline bool qrn_device_host_reads(const struct qrn_device *dev)

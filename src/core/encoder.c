@@ -113,8 +113,10 @@ static enum qrn_status check_data(const struct qrn_encoder *enc, size_t begin, s
     return QRN_OK;
 }
 
-enum qrn_status qrn_encoder_submit_range(struct qrn_encoder *enc, size_t begin, size_t end,
-                                         struct qrn_error *err)
+/* Steps that are queued; if it waits, done, also after a failure: nothing of a call may be under way
+ * when it returns. */
+static enum qrn_status submit(struct qrn_encoder *enc, size_t begin, size_t end, bool waits,
+                              struct qrn_error *err)
 {
     if (enc->failure.status != QRN_OK) {
         if (err) *err = enc->failure;
@@ -125,13 +127,32 @@ enum qrn_status qrn_encoder_submit_range(struct qrn_encoder *enc, size_t begin, 
     struct qrn_device *dev = enc->dev;
     const struct qrn_backend *b = dev->backend;
     const size_t scratch_bytes = enc->plan.scratch_bytes;
+    enum qrn_status status;
     pthread_mutex_lock(&dev->lock);
-    const enum qrn_status status =
-        b->replays
-            ? b->replays->submit(dev, enc->steps, begin, end, scratch_bytes, &enc->recorded, err)
-            : b->execute(dev, enc->steps + begin, end - begin, scratch_bytes, err);
+    if (b->replays) {
+        status =
+            b->replays->submit(dev, enc->steps, begin, end, scratch_bytes, &enc->recorded, err);
+        if (waits) {
+            const enum qrn_status waited = b->copies->wait(dev, status == QRN_OK ? err : NULL);
+            if (status == QRN_OK) status = waited;
+        }
+    } else {
+        status = b->execute(dev, enc->steps + begin, end - begin, scratch_bytes, err);
+    }
     pthread_mutex_unlock(&dev->lock);
     return status;
+}
+
+enum qrn_status qrn_encoder_submit_range(struct qrn_encoder *enc, size_t begin, size_t end,
+                                         struct qrn_error *err)
+{
+    return submit(enc, begin, end, true, err);
+}
+
+enum qrn_status qrn_encoder_queue_range(struct qrn_encoder *enc, size_t begin, size_t end,
+                                        struct qrn_error *err)
+{
+    return submit(enc, begin, end, false, err);
 }
 
 enum qrn_status qrn_encoder_submit(struct qrn_encoder *enc, struct qrn_error *err)

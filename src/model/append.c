@@ -9,6 +9,8 @@
 #include "model/batch.h"
 #include "model/forward.h"
 
+enum { LEAST_PAGES = 16 }; /* in a table, for each sequence */
+
 struct batch {
     struct qrn_model *model;
     struct qrn_part *parts; /* [max_tokens] */
@@ -61,16 +63,18 @@ static enum qrn_status ask_cancel(const struct batch *b, struct qrn_error *err)
 }
 
 /* The rows that layer i_layer reads, for those who asked. */
-static void keep_hidden(const struct batch *b, int64_t i_layer)
+static enum qrn_status keep_hidden(const struct batch *b, int64_t i_layer, struct qrn_error *err)
 {
     const int64_t d = b->model->files.config.d_model;
     for (int64_t i = 0; i < b->n_parts; i++) {
         const struct qrn_part *p = &b->parts[i];
         const struct qrn_append *a = p->append;
         if (!a->hidden) continue;
-        memcpy(a->hidden + (i_layer * a->n_tokens + p->first) * d, b->model->work.x + p->row * d,
-               (size_t)(p->n * d) * sizeof(float));
+        QRN_TRY(qrn_workspace_read(&b->model->work, b->model->work.x + p->row * d,
+                                   a->hidden + (i_layer * a->n_tokens + p->first) * d,
+                                   (size_t)(p->n * d) * sizeof(float), err));
     }
+    return QRN_OK;
 }
 
 static enum qrn_status run_direct(const struct batch *b, struct qrn_error *err)
@@ -79,7 +83,7 @@ static enum qrn_status run_direct(const struct batch *b, struct qrn_error *err)
     struct qrn_emitter e = {.device = model->device};
     qrn_forward_embedding(&e, model, b->shape);
     for (int64_t i = 0; i < model->weights.n_layers && e.status == QRN_OK; i++) {
-        keep_hidden(b, i);
+        QRN_TRY(keep_hidden(b, i, err));
         QRN_TRY(ask_cancel(b, err));
         qrn_forward_layer(&e, model, b->shape, i);
     }
@@ -110,26 +114,51 @@ static void record_body(const struct batch *b)
     w->body_shape = b->shape;
 }
 
+enum qrn_status qrn_model_check_kernels(struct qrn_model *model, struct qrn_error *err)
+{
+    struct qrn_workspace *w = &model->work;
+    struct batch b = {
+        .model = model,
+        .shape = {.n_tokens = 1,
+                  .n_seqs = 1,
+                  .max_pages = LEAST_PAGES,
+                  .n_history = model->files.config.conv_kernel - 1 + QRN_HISTORY_SLACK}};
+    struct qrn_emitter head = {.device = model->device, .encoder = w->head};
+    QRN_TRY(qrn_workspace_place_tables(w, b.shape, err));
+    record_body(&b);
+    qrn_encoder_reset(w->head);
+    qrn_forward_head(&head, model, 1);
+    w->head_n = 1;
+    QRN_TRY(qrn_encoder_queue_range(w->body, 0, 0, err));
+    return qrn_encoder_queue_range(w->head, 0, 0, err);
+}
+
 /* So many layers at once that cancelling is asked about each 64 tokens of a layer. */
 static int64_t layers_at_once(const struct batch *b)
 {
     return b->wants_hidden || b->shape.n_tokens > 32 ? 1 : 64 / b->shape.n_tokens;
 }
 
+/* Tokens of a layer, at most, that are queued on a device before it is waited for: what is queued
+ * cannot be cancelled. */
+enum { QUEUED_TOKENS = 8192 };
+
 static enum qrn_status run_layers_apart(const struct batch *b, struct qrn_error *err)
 {
     const struct qrn_workspace *w = &b->model->work;
     const int64_t n_layers = b->model->weights.n_layers, step = layers_at_once(b);
+    const int64_t ahead = QUEUED_TOKENS / b->shape.n_tokens + 1;
     size_t done = 0;
     for (int64_t i = 0; i < n_layers; i += step) {
         const int64_t end = n_layers - i < step ? n_layers : i + step;
         if (b->wants_hidden) { /* x is what the layers before left */
-            QRN_TRY(qrn_encoder_submit_range(w->body, done, w->layer_end[i], err));
+            QRN_TRY(qrn_encoder_queue_range(w->body, done, w->layer_end[i], err));
             done = w->layer_end[i];
-            keep_hidden(b, i);
+            QRN_TRY(keep_hidden(b, i, err));
         }
+        if (i && i / ahead != (i - step) / ahead) QRN_TRY(qrn_device_wait(b->model->device, err));
         QRN_TRY(ask_cancel(b, err));
-        QRN_TRY(qrn_encoder_submit_range(w->body, done, w->layer_end[end], err));
+        QRN_TRY(qrn_encoder_queue_range(w->body, done, w->layer_end[end], err));
         done = w->layer_end[end];
     }
     return QRN_OK;
@@ -140,7 +169,9 @@ static enum qrn_status run_recorded(const struct batch *b, struct qrn_error *err
     struct qrn_workspace *w = &b->model->work;
     if (!same_shape(w->body_shape, b->shape)) record_body(b);
     const enum qrn_status s =
-        b->cancel || b->wants_hidden ? run_layers_apart(b, err) : qrn_encoder_submit(w->body, err);
+        b->cancel || b->wants_hidden
+            ? run_layers_apart(b, err)
+            : qrn_encoder_queue_range(w->body, 0, qrn_encoder_n_ops(w->body), err);
     if (s != QRN_OK) w->body_shape = (struct qrn_step_shape){0};
     return s;
 }
@@ -161,31 +192,17 @@ static enum qrn_status run_head(struct qrn_model *model, int64_t n, struct qrn_e
         qrn_forward_head(&e, model, n);
         w->head_n = n;
     }
-    const enum qrn_status s = qrn_encoder_submit(w->head, err);
+    const enum qrn_status s = qrn_encoder_queue_range(w->head, 0, qrn_encoder_n_ops(w->head), err);
     if (s != QRN_OK) w->head_n = 0;
     return s;
 }
 
-/* Where the results of the rows in work.head_rows go. */
+/* Where the results of the rows in the tables' head_rows go. */
 struct targets {
     float *logits[QRN_HEAD_ROWS], *hidden[QRN_HEAD_ROWS]; /* NULL: nowhere */
     int64_t n;
+    int64_t i_part, i_token; /* where the next ones begin */
 };
-
-static enum qrn_status flush(struct qrn_model *model, struct targets *t, struct qrn_error *err)
-{
-    const struct qrn_workspace *w = &model->work;
-    const size_t d = (size_t)model->files.config.d_model,
-                 v = (size_t)model->files.config.vocab_size;
-    if (t->n == 0) return QRN_OK;
-    QRN_TRY(run_head(model, t->n, err));
-    for (size_t i = 0; i < (size_t)t->n; i++) {
-        if (t->logits[i]) memcpy(t->logits[i], w->logits + i * v, v * sizeof(float));
-        if (t->hidden[i]) memcpy(t->hidden[i], w->head_normed + i * d, d * sizeof(float));
-    }
-    t->n = 0;
-    return QRN_OK;
-}
 
 static float *logits_target(const struct qrn_append *a, int64_t i_token, int64_t vocab_size)
 {
@@ -193,25 +210,58 @@ static float *logits_target(const struct qrn_append *a, int64_t i_token, int64_t
     return a->want == QRN_LOGITS_LAST && i_token == a->n_tokens - 1 ? a->logits : NULL;
 }
 
-static enum qrn_status make_logits(const struct batch *b, struct qrn_error *err)
+/* Fills head_rows with the next rows of the batch that anything is wanted of. */
+static void next_targets(const struct batch *b, struct targets *t)
 {
     const struct qrn_model_config *c = &b->model->files.config;
-    struct targets t = {.n = 0};
-    for (int64_t i = 0; i < b->n_parts; i++) {
-        const struct qrn_part *p = &b->parts[i];
+    int32_t *head_rows = b->model->work.filled.head_rows;
+    t->n = 0;
+    for (; t->i_part < b->n_parts; t->i_part++, t->i_token = 0) {
+        const struct qrn_part *p = &b->parts[t->i_part];
         const struct qrn_append *a = p->append;
-        for (int64_t k = 0; k < p->n; k++) {
-            const int64_t at = p->first + k;
+        for (; t->i_token < p->n; t->i_token++) {
+            const int64_t at = p->first + t->i_token;
             float *logits = logits_target(a, at, c->vocab_size);
             if (!logits && !a->hidden) continue;
-            b->model->work.head_rows[t.n] = (int32_t)(p->row + k);
-            t.logits[t.n] = logits;
-            t.hidden[t.n] =
+            if (t->n == QRN_HEAD_ROWS) return;
+            head_rows[t->n] = (int32_t)(p->row + t->i_token);
+            t->logits[t->n] = logits;
+            t->hidden[t->n] =
                 a->hidden ? a->hidden + (c->n_layers * a->n_tokens + at) * c->d_model : NULL;
-            if (++t.n == QRN_HEAD_ROWS) QRN_TRY(flush(b->model, &t, err));
+            t->n++;
         }
     }
-    return flush(b->model, &t, err);
+}
+
+static enum qrn_status deliver(struct qrn_model *model, const struct targets *t,
+                               struct qrn_error *err)
+{
+    struct qrn_workspace *w = &model->work;
+    const size_t d = (size_t)model->files.config.d_model,
+                 v = (size_t)model->files.config.vocab_size;
+    const void *logits = NULL;
+    for (size_t i = 0; i < (size_t)t->n; i++) {
+        if (t->logits[i] && !logits)
+            QRN_TRY(
+                qrn_workspace_fetch(w, w->logits, (size_t)t->n * v * sizeof(float), &logits, err));
+        if (t->logits[i]) memcpy(t->logits[i], (const float *)logits + i * v, v * sizeof(float));
+        if (t->hidden[i])
+            QRN_TRY(qrn_workspace_read(w, w->head_normed + i * d, t->hidden[i], d * sizeof(float),
+                                       err));
+    }
+    return QRN_OK;
+}
+
+/* The first targets are in the tables already. */
+static enum qrn_status make_logits(const struct batch *b, struct targets *t, struct qrn_error *err)
+{
+    while (t->n > 0) {
+        QRN_TRY(run_head(b->model, t->n, err));
+        QRN_TRY(deliver(b->model, t, err));
+        next_targets(b, t);
+        if (t->n > 0) QRN_TRY(qrn_workspace_send_head_rows(&b->model->work, err));
+    }
+    return QRN_OK;
 }
 
 /* --- batches --- */
@@ -231,7 +281,7 @@ static void fill(struct batch *b, struct qrn_append *appends, size_t n_appends,
 {
     b->n_parts = 0;
     b->wants_hidden = false;
-    b->shape = (struct qrn_step_shape){.max_pages = 16};
+    b->shape = (struct qrn_step_shape){.max_pages = LEAST_PAGES};
     for (size_t i = 0; i < n_appends && b->shape.n_tokens < b->model->max_batch; i++) {
         struct qrn_append *a = &appends[i];
         const int64_t left = a->n_tokens - a->n_done,
@@ -259,14 +309,25 @@ static void fill(struct batch *b, struct qrn_append *appends, size_t n_appends,
     b->shape.apart = b->wants_hidden || b->model->direct;
 }
 
-static enum qrn_status run_batch(struct batch *b, struct qrn_error *err)
+static enum qrn_status queue_batch(struct batch *b, struct qrn_error *err)
 {
     struct qrn_workspace *w = &b->model->work;
-    QRN_TRY(qrn_workspace_reserve_pages(w, (size_t)(b->shape.n_seqs * b->shape.max_pages), err));
+    struct targets targets = {.n = 0};
+    QRN_TRY(qrn_workspace_place_tables(w, b->shape, err));
     for (int64_t i = 0; i < b->n_parts; i++)
-        qrn_part_fill_tables(&b->parts[i], w, i, b->shape.max_pages);
+        qrn_part_fill_tables(&b->parts[i], &w->filled, i, b->shape.max_pages);
+    next_targets(b, &targets);
+    QRN_TRY(qrn_workspace_send_tables(w, err));
     QRN_TRY(b->model->direct ? run_direct(b, err) : run_recorded(b, err));
-    return make_logits(b, err);
+    return make_logits(b, &targets, err);
+}
+
+/* Done on return, or nothing of it under way any more. */
+static enum qrn_status run_batch(struct batch *b, struct qrn_error *err)
+{
+    const enum qrn_status s = queue_batch(b, err);
+    const enum qrn_status waited = qrn_device_wait(b->model->device, s == QRN_OK ? err : NULL);
+    return s != QRN_OK ? s : waited;
 }
 
 static enum qrn_status run_all(struct batch *b, struct qrn_append *appends, size_t n_appends,

@@ -16,8 +16,7 @@ static enum qrn_status copy_of(struct qrn_seq *seq, const struct qrn_buffer *old
                                struct qrn_buffer **out, struct qrn_error *err)
 {
     QRN_TRY(fresh(seq, qrn_buffer_size(old), out, err));
-    memcpy(qrn_buffer_data(*out), qrn_buffer_data(old), qrn_buffer_size(old));
-    return QRN_OK;
+    return qrn_buffer_copy(*out, 0, old, 0, qrn_buffer_size(old), err);
 }
 
 /* S0 is read where it is.  Each edge writes a state and begins new rows: fresh ones, so that the chunk
@@ -49,8 +48,12 @@ static enum qrn_status prepare_pages(struct qrn_part *p, struct qrn_error *err)
     const int64_t n_pages = (seq->n_tokens + p->n + QRN_CHUNK - 1) / QRN_CHUNK;
     if (!z->n_attention) return QRN_OK;
     if (seq->n_tokens % QRN_CHUNK && qrn_buffer_is_shared(seq->pages[seq->n_pages - 1])) {
-        struct qrn_buffer *own;
-        QRN_TRY(copy_of(seq, seq->pages[seq->n_pages - 1], &own, err));
+        struct qrn_buffer *own = NULL;
+        const enum qrn_status s = copy_of(seq, seq->pages[seq->n_pages - 1], &own, err);
+        if (s != QRN_OK) {
+            qrn_buffer_release(own);
+            return s;
+        }
         qrn_buffer_release(seq->pages[seq->n_pages - 1]);
         seq->pages[seq->n_pages - 1] = own;
     }
@@ -114,24 +117,24 @@ static uint64_t address(const struct qrn_buffer *made, const struct qrn_buffer *
     return b ? (uint64_t)(uintptr_t)qrn_buffer_data(b) : 0;
 }
 
-void qrn_part_fill_tables(const struct qrn_part *p, struct qrn_workspace *w, int64_t i_seq,
+void qrn_part_fill_tables(const struct qrn_part *p, const struct qrn_tables *t, int64_t i_seq,
                           int64_t max_pages)
 {
     const struct qrn_seq *seq = p->seq;
     const int here = (int)(qrn_chunk_of(seq->n_tokens) & 1);
     for (int64_t i = 0; i < p->n; i++) {
-        w->ids[p->row + i] = p->append->tokens[p->first + i];
-        w->positions[p->row + i] = (int32_t)(seq->n_tokens + i);
+        t->ids[p->row + i] = p->append->tokens[p->first + i];
+        t->positions[p->row + i] = (int32_t)(seq->n_tokens + i);
     }
-    w->seq_begin[i_seq] = (int32_t)p->row;
-    w->seq_begin[i_seq + 1] = (int32_t)(p->row + p->n);
-    w->seq_position[i_seq] = (int32_t)seq->n_tokens;
-    w->state[3 * i_seq] = address(NULL, seq->state[here]);
+    t->seq_begin[i_seq] = (int32_t)p->row;
+    t->seq_begin[i_seq + 1] = (int32_t)(p->row + p->n);
+    t->seq_position[i_seq] = (int32_t)seq->n_tokens;
+    t->state[3 * i_seq] = address(NULL, seq->state[here]);
     for (int i = 0; i < 2; i++) {
-        w->state[3 * i_seq + 1 + i] = address(p->state[i], NULL);
-        w->rows[2 * i_seq + i] = address(p->rows[i], seq->rows[i]);
+        t->state[3 * i_seq + 1 + i] = address(p->state[i], NULL);
+        t->rows[2 * i_seq + i] = address(p->rows[i], seq->rows[i]);
     }
-    w->history[i_seq] = address(p->history, seq->history);
+    t->history[i_seq] = address(p->history, seq->history);
     for (int64_t i = 0; i < max_pages; i++)
-        w->pages[i_seq * max_pages + i] = i < seq->n_pages ? address(NULL, seq->pages[i]) : 0;
+        t->pages[i_seq * max_pages + i] = i < seq->n_pages ? address(NULL, seq->pages[i]) : 0;
 }

@@ -23,8 +23,8 @@ void qrn_part_commit(struct qrn_part *part);
 /* It did not: gives back what was taken. */
 void qrn_part_drop(struct qrn_part *part);
 
-/* Writes the part into the tables of the workspace as sequence i_seq of the batch. */
-void qrn_part_fill_tables(const struct qrn_part *part, struct qrn_workspace *w, int64_t i_seq,
+/* Writes the part into the tables as sequence i_seq of the batch. */
+void qrn_part_fill_tables(const struct qrn_part *part, const struct qrn_tables *t, int64_t i_seq,
                           int64_t max_pages);
 
 #endif

@@ -40,10 +40,10 @@ static struct pass begin(struct qrn_emitter *e, struct qrn_model *model, struct 
         .s = s,
         .x = qrn_tensor_2d(QRN_F32, w->x, s.n_tokens, c->d_model),
         .normed = qrn_tensor_2d(QRN_F32, w->normed, s.n_tokens, c->d_model),
-        .positions = qrn_tensor_1d(QRN_I32, w->positions, s.n_tokens),
-        .seq_begin = qrn_tensor_1d(QRN_I32, w->seq_begin, s.n_seqs + 1),
-        .seq_position = qrn_tensor_1d(QRN_I32, w->seq_position, s.n_seqs),
-        .pages = qrn_tensor_2d(QRN_ADDRESS, w->pages, s.n_seqs, s.max_pages),
+        .positions = qrn_tensor_1d(QRN_I32, w->tables.positions, s.n_tokens),
+        .seq_begin = qrn_tensor_1d(QRN_I32, w->tables.seq_begin, s.n_seqs + 1),
+        .seq_position = qrn_tensor_1d(QRN_I32, w->tables.seq_position, s.n_seqs),
+        .pages = qrn_tensor_2d(QRN_ADDRESS, w->tables.pages, s.n_seqs, s.max_pages),
     };
 }
 
@@ -155,7 +155,7 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
     matmul_normed(p, &l->a, a);
     EMIT(p->e, ssm_conv_history, .x = qkv, .weight = l->conv, .seq_begin = p->seq_begin,
          .position = p->seq_position,
-         .history = qrn_tensor_1d(QRN_ADDRESS, p->w->history, p->s.n_seqs),
+         .history = qrn_tensor_1d(QRN_ADDRESS, p->w->tables.history, p->s.n_seqs),
          .history_offset = (size_t)(i_linear * p->s.n_history) * sizes->history_row, .out = conv,
          .n_history = p->s.n_history);
     EMIT(p->e, l2_norm, .x = q, .out = q, .eps = 1e-6f);
@@ -164,8 +164,8 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
          .beta = beta);
     EMIT(p->e, gdn_open_chunk, .q = q, .k = k, .v = v, .g = g, .beta = beta,
          .seq_begin = p->seq_begin, .position = p->seq_position,
-         .state = qrn_tensor_2d(QRN_ADDRESS, p->w->state, p->s.n_seqs, 3),
-         .rows = qrn_tensor_2d(QRN_ADDRESS, p->w->rows, p->s.n_seqs, 2), .out = o_heads,
+         .state = qrn_tensor_2d(QRN_ADDRESS, p->w->tables.state, p->s.n_seqs, 3),
+         .rows = qrn_tensor_2d(QRN_ADDRESS, p->w->tables.rows, p->s.n_seqs, 2), .out = o_heads,
          .state_offset = (size_t)i_linear * sizes->state_layer,
          .rows_offset = (size_t)i_linear * sizes->rows_layer, .scale = 1.0f / sqrtf((float)c->d_k),
          .head_map = p->model->weights.head_map);
@@ -291,7 +291,8 @@ void qrn_forward_embedding(struct qrn_emitter *e, struct qrn_model *model, struc
     struct pass p = begin(e, model, s);
     const struct qrn_matrix *m = &model->weights.embedding;
     EMIT(e, embedding, .table = m->w, .scales = m->scales, .biases = m->biases,
-         .ids = qrn_tensor_1d(QRN_I32, p.w->ids, s.n_tokens), .out = p.x, .layout = m->layout);
+         .ids = qrn_tensor_1d(QRN_I32, p.w->tables.ids, s.n_tokens), .out = p.x,
+         .layout = m->layout);
 }
 
 /* How many layers below i_layer are of the kind of i_layer: its place in states or in pages. */
@@ -363,7 +364,8 @@ void qrn_forward_head(struct qrn_emitter *e, struct qrn_model *model, int64_t n)
                             normed = qrn_tensor_2d(QRN_F32, w->head_normed, n, d),
                             rounded = take_for(&p, m, d, d),
                             logits = qrn_tensor_2d(QRN_F32, w->logits, n, p.c->vocab_size);
-    EMIT(e, embedding, .table = x, .ids = qrn_tensor_1d(QRN_I32, w->head_rows, n), .out = rows);
+    EMIT(e, embedding, .table = x, .ids = qrn_tensor_1d(QRN_I32, w->tables.head_rows, n),
+         .out = rows);
     EMIT(e, rms_norm, .x = rows, .weight = model->weights.norm, .out = normed,
          .eps = (float)p.c->rms_eps, .rounded = rounded);
     matmul(&p, m, form_for(m, normed, rounded), logits);

@@ -13,12 +13,12 @@ struct qrn_emitter {
     struct qrn_error error;
 };
 
-/* x = rows of the embedding for work.ids. */
+/* x = rows of the embedding for work.tables.ids. */
 void qrn_forward_embedding(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s);
 /* x = x + mixer(norm(x)); x = x + mlp(norm(x)). */
 void qrn_forward_layer(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s,
                        int64_t i_layer);
-/* logits of rows work.head_rows[0 .. n) of x, and head_normed: their final norm. */
+/* logits of rows work.tables.head_rows[0 .. n) of x, and head_normed: their final norm. */
 void qrn_forward_head(struct qrn_emitter *e, struct qrn_model *model, int64_t n);
 
 #endif

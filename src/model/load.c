@@ -83,6 +83,31 @@ enum qrn_status qrn_load_run(struct loader *ld, const char *name, struct row_run
     return QRN_OK;
 }
 
+static void decode(const struct qrn_archive_tensor *t, int64_t n, enum change change, float *values)
+{
+    qrn_decoder(t->dtype)(t->data, values, (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        if (change == PLUS_ONE) values[i] = 1.0f + values[i];
+        if (change == MINUS_EXP) values[i] = (float)-exp((double)values[i]);
+    }
+}
+
+static enum qrn_status fill_vector(struct loader *ld, const struct qrn_archive_tensor *t, int64_t n,
+                                   enum change change, float *out)
+{
+    const size_t bytes = (size_t)n * sizeof(float);
+    if (ld->host_reads) {
+        decode(t, n, change, out);
+        return QRN_OK;
+    }
+    float *values = qrn_alloc(ld->allocator, bytes);
+    if (!values) return qrn_fail_memory(ld->err, bytes, "a vector of weights");
+    decode(t, n, change, values);
+    const enum qrn_status s = qrn_upload_write(&ld->upload, out, values, bytes, ld->err);
+    qrn_free(ld->allocator, values, bytes);
+    return s;
+}
+
 enum qrn_status qrn_load_vector(struct loader *ld, const char *name, int64_t n, enum change change,
                                 struct qrn_tensor *out)
 {
@@ -94,11 +119,7 @@ enum qrn_status qrn_load_vector(struct loader *ld, const char *name, int64_t n, 
                         "tensor \"%s\" has %" PRId64 " elements, wants %" PRId64, name,
                         qrn_load_elements(t), n);
     float *values = qrn_load_take(ld, (size_t)n * sizeof(float));
-    if (values) qrn_decoder(t->dtype)(t->data, values, (size_t)n);
-    for (int64_t i = 0; i < n && values; i++) {
-        if (change == PLUS_ONE) values[i] = 1.0f + values[i];
-        if (change == MINUS_EXP) values[i] = (float)-exp((double)values[i]);
-    }
+    if (values) QRN_TRY(fill_vector(ld, t, n, change, values));
     ld->weights->n_parameters += n;
     ld->weights->n_bytes += (size_t)n * sizeof(float);
     ld->weights->bytes_per_token += (size_t)n * sizeof(float);

@@ -7,6 +7,7 @@
 #ifndef QUERN_MODEL_LOAD_H
 #define QUERN_MODEL_LOAD_H
 
+#include "model/upload.h"
 #include "model/weights.h"
 
 struct loader {
@@ -15,11 +16,14 @@ struct loader {
     const struct qrn_load_options *options;
     const struct qrn_allocator *allocator;
     struct qrn_weights *weights;
-    char *memory;                   /* what the second walk fills; NULL: this is the first */
+    char *memory;                   /* what the second walk fills, of the device; NULL: this is the
+                                       first */
     size_t memory_used;             /* of it, or to come */
     char prefix[64];                /* of tensor names: "model.language_model." */
     bool raw_hf;                    /* norms hold w for 1 + w, A_log is a logarithm */
     size_t bytes_done, bytes_total; /* of the files, for progress */
+    bool host_reads;                /* and writes the device's memory; elsewhere: */
+    struct qrn_upload upload;       /* in the second walk */
     struct qrn_error *err;
 };
 

@@ -136,6 +136,22 @@ static void copy_rows(const struct source *s, int part, int64_t first, int64_t n
     }
 }
 
+/* The same to an address of the device. */
+static enum qrn_status send_rows(struct loader *ld, const struct source *s, int part, int64_t first,
+                                 int64_t n, char *to)
+{
+    for (int64_t done = 0, at, some; done < n; done += some) {
+        some = n - done;
+        const struct row_run *run = find_rows(s, first + done, &at, &some);
+        const size_t bytes = (size_t)some * s->row_bytes[part];
+        QRN_TRY(qrn_upload_write(&ld->upload, to,
+                                 part_data(run, part) + (size_t)at * s->row_bytes[part], bytes,
+                                 ld->err));
+        to += bytes;
+    }
+    return QRN_OK;
+}
+
 static struct qrn_tensor matrix_view(enum qrn_dtype dtype, const void *data, int64_t n_experts,
                                      int64_t n_out, int64_t n_in)
 {
@@ -237,6 +253,23 @@ static void tell(struct loader *ld, const struct source *s, int64_t first, int64
     }
 }
 
+/* The piece in the device's own memory, where it cannot read the host's. */
+static enum qrn_status send_piece(struct loader *ld, const struct source *s, const struct cut *c,
+                                  const struct piece *p, struct qrn_matmul_pack_args *a)
+{
+    struct qrn_tensor *const views[] = {&a->w, &a->scales, &a->biases};
+    char *to;
+    QRN_TRY(qrn_upload_room(
+        &ld->upload, source_bytes(s, c->most) + (size_t)s->n_parts * QRN_ALIGNMENT, &to, ld->err));
+    for (int i = 0; i < s->n_parts; i++) {
+        *views[i] = matrix_view(s->dtype[i], to, c->n_out ? p->n / c->n_out : 0,
+                                c->n_out ? c->n_out : p->n, s->columns[i]);
+        QRN_TRY(send_rows(ld, s, i, p->first, p->n, to));
+        to += ((size_t)p->n * s->row_bytes[i] + QRN_ALIGNMENT - 1) / QRN_ALIGNMENT * QRN_ALIGNMENT;
+    }
+    return qrn_upload_flush(&ld->upload, ld->err);
+}
+
 static enum qrn_status pack_piece(struct loader *ld, const struct source *s, const struct cut *c,
                                   struct piece *p, enum qrn_activation_type activation, char **out)
 {
@@ -244,10 +277,10 @@ static enum qrn_status pack_piece(struct loader *ld, const struct source *s, con
         pack_args(s, c->n_out ? p->n / c->n_out : 0, c->n_out ? c->n_out : p->n, activation);
     struct qrn_device *dev = ld->options->device;
     size_t n_bytes;
-    QRN_TRY(set_data(ld, s, c, p, &a));
+    QRN_TRY(ld->host_reads ? set_data(ld, s, c, p, &a) : send_piece(ld, s, c, p, &a));
     QRN_TRY(qrn_matmul_packed_bytes(dev, &a, &n_bytes, ld->err));
     a.packed = qrn_tensor_1d(QRN_U8, *out, (int64_t)n_bytes);
-    QRN_TRY(qrn_matmul_pack(dev, &a, ld->err));
+    QRN_TRY(qrn_op_queue(dev, QRN_OP_matmul_pack, &a, ld->err));
     *out += n_bytes;
     tell(ld, s, p->first, p->n, qrn_model_files_release);
     return qrn_load_advance(ld, source_bytes(s, p->n));
@@ -273,15 +306,38 @@ static enum qrn_status pack(struct loader *ld, const struct source *s, int64_t n
 
 /* --- matrices --- */
 
-/* A matrix of rows as in the file: in place if they lie together and well aligned, else copied. */
-static void rows_matrix(struct loader *ld, const struct source *s, int64_t n_experts, int64_t n_out,
-                        size_t alignment, struct qrn_matrix *out)
+/* Rows as in the file in the device's memory, some at a time. */
+static enum qrn_status send_matrix(struct loader *ld, const struct source *s, int64_t rows,
+                                   char *const to[3])
+{
+    const size_t row_bytes = source_bytes(s, 1);
+    const int64_t most = row_bytes < PIECE_BYTES ? (int64_t)(PIECE_BYTES / row_bytes) : 1;
+    for (int64_t first = 0, n; first < rows; first += n) {
+        n = rows - first < most ? rows - first : most;
+        const int64_t next = first + n;
+        tell(ld, s, next, rows - next < most ? rows - next : most, qrn_model_files_prefetch);
+        for (int i = 0; i < s->n_parts; i++)
+            QRN_TRY(send_rows(ld, s, i, first, n, to[i] + (size_t)first * s->row_bytes[i]));
+        tell(ld, s, first, n, qrn_model_files_release);
+        QRN_TRY(qrn_load_advance(ld, source_bytes(s, n)));
+    }
+    return QRN_OK;
+}
+
+/* A matrix of rows as in the file.  Where the host reads: in place if they lie together and well
+ * aligned, else copied. */
+static enum qrn_status rows_matrix(struct loader *ld, const struct source *s, int64_t n_experts,
+                                   int64_t n_out, size_t alignment, struct qrn_matrix *out)
 {
     const int64_t rows = (n_experts ? n_experts : 1) * n_out;
     struct qrn_tensor views[3] = {{0}};
+    char *sent[3] = {NULL};
     for (int i = 0; i < s->n_parts; i++) {
         const uint8_t *data = part_data(s->runs, i) + (size_t)s->runs[0].first * s->row_bytes[i];
-        if (s->n_runs > 1 || (uintptr_t)data % alignment) {
+        if (!ld->host_reads) {
+            sent[i] = qrn_load_take(ld, (size_t)rows * s->row_bytes[i]);
+            data = (const uint8_t *)sent[i];
+        } else if (s->n_runs > 1 || (uintptr_t)data % alignment) {
             char *copy = qrn_load_take(ld, (size_t)rows * s->row_bytes[i]);
             if (copy) copy_rows(s, i, 0, rows, copy);
             data = (const uint8_t *)copy;
@@ -291,15 +347,64 @@ static void rows_matrix(struct loader *ld, const struct source *s, int64_t n_exp
     out->w = views[0];
     out->scales = views[1];
     out->biases = views[2];
+    return !ld->host_reads && ld->memory ? send_matrix(ld, s, rows, sent) : QRN_OK;
 }
 
-static enum qrn_activation_type choose_activation(const struct loader *ld, enum qrn_dtype dtype,
+/* How activations enter products with weights of the type, if the device has such products. */
+static enum qrn_activation_type wanted_activation(const struct loader *ld, enum qrn_dtype dtype,
                                                   int64_t n_in, enum matrix_use use)
 {
     if (ld->options->exact || use != BIG) return QRN_ACT_F32;
     if (dtype == QRN_BF16) return QRN_ACT_BF16;
     const bool plain = qrn_dtype_info(dtype)->block_elements == 1;
     return !plain && n_in % 32 == 0 ? QRN_ACT_Q8 : QRN_ACT_F32;
+}
+
+/* Whether the device multiplies with m, of rows rounded already where they are whole blocks. */
+static bool multiplies(const struct loader *ld, const struct qrn_matrix *m, bool by_expert)
+{
+    const int64_t n_in = m->w.shape[m->w.n_dims - 1], n_out = m->w.shape[m->w.n_dims - 2];
+    enum qrn_dtype type = qrn_matmul_x_dtype(m->w.dtype, m->activation);
+    if (n_in % qrn_dtype_info(type)->block_elements) type = QRN_F32;
+    const struct qrn_matmul_args one = {.w = m->w,
+                                        .scales = m->scales,
+                                        .biases = m->biases,
+                                        .x = qrn_tensor_2d(type, NULL, 1, n_in),
+                                        .out = qrn_tensor_2d(QRN_F32, NULL, 1, n_out),
+                                        .activation = m->activation,
+                                        .layout = m->layout};
+    const struct qrn_matmul_id_args chosen = {.w = m->w,
+                                              .scales = m->scales,
+                                              .biases = m->biases,
+                                              .x = qrn_tensor_3d(type, NULL, 1, 1, n_in),
+                                              .ids = qrn_tensor_2d(QRN_I32, NULL, 1, 1),
+                                              .out = qrn_tensor_3d(QRN_F32, NULL, 1, 1, n_out),
+                                              .activation = m->activation,
+                                              .layout = m->layout};
+    const struct qrn_kernel *kernel;
+    const struct qrn_device *dev = ld->options->device;
+    return by_expert ? qrn_kernel_choose(dev, QRN_OP_matmul_id, &chosen, &kernel, NULL) == QRN_OK
+                     : qrn_kernel_choose(dev, QRN_OP_matmul, &one, &kernel, NULL) == QRN_OK;
+}
+
+/* The layout and the activations of a matrix; *bytes is 0 where it has no packed form.  Rounded
+ * activations where the device has kernels for them. */
+static enum qrn_status choose_form(struct loader *ld, const struct source *s, int64_t n_experts,
+                                   int64_t n_out, enum matrix_use use, struct qrn_matrix *m,
+                                   size_t *bytes)
+{
+    m->activation = wanted_activation(ld, s->dtype[0], s->columns[0], use);
+    for (;;) {
+        const struct qrn_matmul_pack_args query = pack_args(s, n_experts, n_out, m->activation);
+        QRN_TRY(qrn_matmul_packed_bytes(ld->options->device, &query, bytes, ld->err));
+        m->layout = *bytes ? QRN_LAYOUT_PACKED : QRN_LAYOUT_ROWS;
+        m->w = query.w;
+        if (*bytes) m->w.n_bytes = *bytes;
+        m->scales = *bytes ? (struct qrn_tensor){0} : query.scales;
+        m->biases = *bytes ? (struct qrn_tensor){0} : query.biases;
+        if (m->activation == QRN_ACT_F32 || multiplies(ld, m, n_experts > 0)) return QRN_OK;
+        m->activation = QRN_ACT_F32;
+    }
 }
 
 enum qrn_status qrn_load_matrix(struct loader *ld, const struct row_run *runs, size_t n_runs,
@@ -310,19 +415,16 @@ enum qrn_status qrn_load_matrix(struct loader *ld, const struct row_run *runs, s
     struct source s;
     const int64_t rows = (n_experts ? n_experts : 1) * n_out;
     QRN_TRY(describe(ld, runs, n_runs, rows, n_in, &s));
-    struct qrn_matrix m = {.activation = choose_activation(ld, s.dtype[0], n_in, use)};
+    struct qrn_matrix m = {.layout = QRN_LAYOUT_ROWS};
     size_t bytes;
-    const struct qrn_matmul_pack_args query = pack_args(&s, n_experts, n_out, m.activation);
-    QRN_TRY(qrn_matmul_packed_bytes(ld->options->device, &query, &bytes, ld->err));
+    QRN_TRY(choose_form(ld, &s, n_experts, n_out, use, &m, &bytes));
     if (bytes) {
-        m.layout = QRN_LAYOUT_PACKED;
-        m.w = matrix_view(s.dtype[0], qrn_load_take(ld, bytes), n_experts, n_out, n_in);
-        m.w.n_bytes = bytes;
+        m.w.data = qrn_load_take(ld, bytes);
         if (ld->memory) QRN_TRY(pack(ld, &s, n_experts, n_out, m.activation, m.w.data));
     } else {
-        rows_matrix(ld, &s, n_experts, n_out, 4, &m);
+        QRN_TRY(rows_matrix(ld, &s, n_experts, n_out, 4, &m));
         bytes = source_bytes(&s, rows);
-        QRN_TRY(qrn_load_advance(ld, bytes));
+        if (ld->host_reads) QRN_TRY(qrn_load_advance(ld, bytes));
     }
     w->n_parameters += rows * n_in;
     w->n_bytes += bytes;
@@ -357,8 +459,9 @@ enum qrn_status qrn_load_embedding(struct loader *ld, const struct row_run *run,
     }
     QRN_TRY(describe(ld, run, 1, n_out, n_in, &s));
     *out = (struct qrn_matrix){.layout = QRN_LAYOUT_ROWS};
-    rows_matrix(ld, &s, 0, n_out, 1, out);
-    return QRN_OK;
+    /* where the host reads, it stays in the file */
+    if (!ld->host_reads) ld->weights->n_bytes += source_bytes(&s, n_out);
+    return rows_matrix(ld, &s, 0, n_out, 1, out);
 }
 
 enum qrn_status qrn_load_named_matrix(struct loader *ld, const char *name, int64_t n_out,

@@ -10,6 +10,7 @@
 #include "base/checksum.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "core/device_impl.h"
 #include "model/model_impl.h"
 
 enum { DEFAULT_BATCH = 512, LEAST_BATCH = 64, MOST_BATCH = 8192 };
@@ -138,6 +139,7 @@ static enum qrn_status open_parts(struct qrn_model *m, const struct qrn_model_op
     QRN_TRY(measure(m, err));
     const struct qrn_load_options load = {.device = o->device,
                                           .exact = o->exact,
+                                          .work_bytes = qrn_workspace_bytes(c, m->max_batch),
                                           .only_measure = o->only_info,
                                           .progress = o->progress,
                                           .progress_user = o->progress_user};
@@ -148,6 +150,8 @@ static enum qrn_status open_parts(struct qrn_model *m, const struct qrn_model_op
         m->work.n_bytes = qrn_workspace_bytes(c, m->max_batch);
     else
         QRN_TRY(qrn_workspace_init(&m->work, c, m->device, m->max_batch, &m->host, err));
+    if (!o->only_info && !qrn_device_host_reads(m->device))
+        QRN_TRY(qrn_model_check_kernels(m, err));
     describe(m);
     qrn_log(&m->host, QRN_LOG_INFO, "%s (%s), %zu bytes of weights, bits id \"%s\"",
             m->info.architecture, m->info.format, m->info.weight_bytes, m->bits);

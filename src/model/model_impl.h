@@ -40,4 +40,8 @@ struct qrn_model {
  * tensors.  For saved sequences. */
 uint64_t qrn_model_hash(const struct qrn_model *model);
 
+/* Records a step of one token, which tells whether the device has kernels for all of it.  Errors:
+ * QRN_ERR_UNSUPPORTED, QRN_ERR_MEMORY. */
+enum qrn_status qrn_model_check_kernels(struct qrn_model *model, struct qrn_error *err);
+
 #endif

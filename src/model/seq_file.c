@@ -49,6 +49,9 @@ static struct header header_of(const struct qrn_seq *seq)
 
 struct output {
     FILE *file;
+    struct qrn_staging staging; /* through which buffers pass that the host cannot read */
+    enum qrn_status status;     /* of reading those */
+    struct qrn_error error;
     uint64_t hash;
     bool failed;
 };
@@ -61,7 +64,17 @@ static void put(struct output *o, const void *bytes, size_t n)
 
 static void put_buffer(struct output *o, const struct qrn_buffer *b)
 {
-    if (b) put(o, qrn_buffer_data(b), qrn_buffer_size(b));
+    if (!b) return;
+    if (!o->staging.bytes) {
+        put(o, qrn_buffer_data(b), qrn_buffer_size(b));
+        return;
+    }
+    for (size_t at = 0, n; at < qrn_buffer_size(b) && o->status == QRN_OK; at += n) {
+        n = qrn_buffer_size(b) - at;
+        if (n > o->staging.n_bytes) n = o->staging.n_bytes;
+        o->status = qrn_buffer_read(b, at, o->staging.bytes, n, &o->error);
+        if (o->status == QRN_OK) put(o, o->staging.bytes, n);
+    }
 }
 
 static void put_seq(struct output *o, const struct qrn_seq *seq)
@@ -81,7 +94,8 @@ static void put_seq(struct output *o, const struct qrn_seq *seq)
 }
 
 /* A new file beside path, renamed when it is whole. */
-enum qrn_status qrn_seq_save(const struct qrn_seq *seq, const char *path, struct qrn_error *err)
+static enum qrn_status save(const struct qrn_seq *seq, const char *path, struct output *o,
+                            struct qrn_error *err)
 {
     static const char suffix[] = ".XXXXXX";
     const struct qrn_allocator *a = &seq->model->host.allocator;
@@ -91,19 +105,34 @@ enum qrn_status qrn_seq_save(const struct qrn_seq *seq, const char *path, struct
     (void)snprintf(temporary, n, "%s%s", path, suffix);
     enum qrn_status s = QRN_OK;
     const int fd = mkstemp(temporary);
-    struct output o = {.file = fd >= 0 ? fdopen(fd, "wb") : NULL, .hash = QRN_HASH_START};
-    if (!o.file) {
+    o->file = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (!o->file) {
         s = qrn_fail(err, QRN_ERR_IO, "%s: %s", temporary, strerror(errno));
         if (fd >= 0) (void)close(fd);
     } else {
-        put_seq(&o, seq);
-        if (fclose(o.file) != 0 || o.failed)
+        put_seq(o, seq);
+        if (o->status != QRN_OK) {
+            (void)fclose(o->file);
+            s = o->status;
+            if (err) *err = o->error;
+        } else if (fclose(o->file) != 0 || o->failed)
             s = qrn_fail(err, QRN_ERR_IO, "%s: writing failed: %s", path, strerror(errno));
         else if (rename(temporary, path) != 0)
             s = qrn_fail(err, QRN_ERR_IO, "%s: %s", path, strerror(errno));
     }
     if (s != QRN_OK && fd >= 0) (void)unlink(temporary);
     qrn_free(a, temporary, n);
+    return s;
+}
+
+enum qrn_status qrn_seq_save(const struct qrn_seq *seq, const char *path, struct qrn_error *err)
+{
+    enum { PIECE_BYTES = 4 << 20 };
+    struct output o = {.hash = QRN_HASH_START};
+    if (!qrn_device_host_reads(seq->model->device))
+        QRN_TRY(qrn_staging_create(seq->model->device, PIECE_BYTES, &o.staging, err));
+    const enum qrn_status s = save(seq, path, &o, err);
+    qrn_staging_free(&o.staging);
     return s;
 }
 
@@ -130,8 +159,7 @@ static enum qrn_status get_buffer(struct input *in, struct qrn_model *model, siz
     const void *bytes = get(in, n);
     if (!bytes) return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the file ends early");
     QRN_TRY(qrn_pool_acquire(model->pool, n, out, err));
-    memcpy(qrn_buffer_data(*out), bytes, n);
-    return QRN_OK;
+    return qrn_buffer_write(*out, 0, bytes, n, err);
 }
 
 /* All that the header says fits the model, the options and itself. */

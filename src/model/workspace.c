@@ -53,15 +53,6 @@ static void *carve(struct carver *c, int64_t n, size_t element)
 static void lay_out(struct qrn_workspace *w, const struct qrn_model_config *c, struct carver *m)
 {
     const int64_t n = w->max_tokens;
-    w->parts = carve(m, n, sizeof *w->parts);
-    w->ids = carve(m, n, sizeof(int32_t));
-    w->positions = carve(m, n, sizeof(int32_t));
-    w->seq_begin = carve(m, n + 1, sizeof(int32_t));
-    w->seq_position = carve(m, n, sizeof(int32_t));
-    w->head_rows = carve(m, QRN_HEAD_ROWS, sizeof(int32_t));
-    w->state = carve(m, n * 3, sizeof(uint64_t));
-    w->rows = carve(m, n * 2, sizeof(uint64_t));
-    w->history = carve(m, n, sizeof(uint64_t));
     w->x = carve(m, n * c->d_model, sizeof(float));
     w->normed = carve(m, n * c->d_model, sizeof(float));
     w->normed_rounded = carve(m, n * rounded(c->d_model), sizeof(float));
@@ -73,28 +64,110 @@ static void lay_out(struct qrn_workspace *w, const struct qrn_model_config *c, s
     w->mlp = carve(m, (int64_t)w->mlp_floats, sizeof(float));
     w->head_normed = carve(m, 2 * QRN_HEAD_ROWS * c->d_model, sizeof(float));
     w->logits = carve(m, QRN_HEAD_ROWS * c->vocab_size, sizeof(float));
+}
+
+static void lay_out_host(struct qrn_workspace *w, const struct qrn_model_config *c,
+                         struct carver *m)
+{
+    w->parts = carve(m, w->max_tokens, sizeof *w->parts);
     w->layer_end = carve(m, c->n_layers + 1, sizeof(size_t));
+}
+
+static struct qrn_tables lay_out_tables(struct qrn_step_shape s, char *base)
+{
+    struct carver m = {.base = base};
+    struct qrn_tables t;
+    t.head_rows = carve(&m, QRN_HEAD_ROWS, sizeof(int32_t));
+    t.ids = carve(&m, s.n_tokens, sizeof(int32_t));
+    t.positions = carve(&m, s.n_tokens, sizeof(int32_t));
+    t.seq_begin = carve(&m, s.n_seqs + 1, sizeof(int32_t));
+    t.seq_position = carve(&m, s.n_seqs, sizeof(int32_t));
+    t.state = carve(&m, s.n_seqs * 3, sizeof(uint64_t));
+    t.rows = carve(&m, s.n_seqs * 2, sizeof(uint64_t));
+    t.history = carve(&m, s.n_seqs, sizeof(uint64_t));
+    t.pages = carve(&m, s.n_seqs * s.max_pages, sizeof(uint64_t));
+    t.n_bytes = m.used;
+    return t;
+}
+
+/* The largest batch of one sequence, or a batch of many with short tables of pages. */
+static struct qrn_step_shape first_shape(int64_t max_tokens)
+{
+    return (struct qrn_step_shape){.n_tokens = max_tokens, .n_seqs = 32, .max_pages = 64};
+}
+
+/* The parts of a workspace. */
+struct extent {
+    size_t memory, host, tables;
+};
+
+static struct extent measure(const struct qrn_model_config *config, int64_t max_tokens)
+{
+    struct qrn_workspace w = {.max_tokens = max_tokens};
+    struct carver device = {0}, host = {0};
+    lay_out(&w, config, &device);
+    lay_out_host(&w, config, &host);
+    return (struct extent){device.used, host.used,
+                           lay_out_tables(first_shape(max_tokens), NULL).n_bytes};
 }
 
 size_t qrn_workspace_bytes(const struct qrn_model_config *config, int64_t max_tokens)
 {
-    struct qrn_workspace w = {.max_tokens = max_tokens};
-    struct carver count = {0};
-    lay_out(&w, config, &count);
-    return count.used;
+    const struct extent n = measure(config, max_tokens);
+    return n.memory + n.host + n.tables;
+}
+
+/* Room for tables of n_bytes; recordings have the old places in them. */
+static enum qrn_status reserve_tables(struct qrn_workspace *w, size_t n_bytes,
+                                      struct qrn_error *err)
+{
+    struct qrn_staging staging;
+    struct qrn_buffer *memory = NULL;
+    if (n_bytes <= w->staging.n_bytes) return QRN_OK;
+    QRN_TRY(qrn_staging_create(w->device, n_bytes, &staging, err));
+    if (!qrn_device_host_reads(w->device)) {
+        const enum qrn_status s = qrn_buffer_create(w->device, staging.n_bytes, &memory, err);
+        if (s != QRN_OK) {
+            qrn_staging_free(&staging);
+            return s;
+        }
+    }
+    qrn_staging_free(&w->staging);
+    qrn_buffer_release(w->table_memory);
+    w->staging = staging;
+    w->table_memory = memory;
+    w->body_shape = (struct qrn_step_shape){0};
+    w->head_n = 0;
+    return QRN_OK;
+}
+
+static enum qrn_status init(struct qrn_workspace *w, const struct qrn_model_config *config,
+                            struct qrn_error *err)
+{
+    const struct extent n = measure(config, w->max_tokens);
+    w->n_bytes = n.memory + n.host + n.tables;
+    w->host_memory = qrn_alloc_zeroed(&w->allocator, n.host);
+    if (!w->host_memory) return qrn_fail_memory(err, n.host, "the parts of a step");
+    w->n_host_bytes = n.host;
+    lay_out_host(w, config, &(struct carver){.base = w->host_memory});
+    QRN_TRY(qrn_buffer_create(w->device, n.memory, &w->memory, err));
+    lay_out(w, config, &(struct carver){.base = qrn_buffer_data(w->memory)});
+    QRN_TRY(reserve_tables(w, n.tables, err));
+    if (!qrn_device_host_reads(w->device))
+        QRN_TRY(qrn_staging_create(w->device,
+                                   QRN_HEAD_ROWS * (size_t)config->vocab_size * sizeof(float),
+                                   &w->results, err));
+    QRN_TRY(qrn_encoder_create(w->device, &w->body, err));
+    return qrn_encoder_create(w->device, &w->head, err);
 }
 
 enum qrn_status qrn_workspace_init(struct qrn_workspace *w, const struct qrn_model_config *config,
                                    struct qrn_device *device, int64_t max_tokens,
                                    const struct qrn_host *host, struct qrn_error *err)
 {
-    *w = (struct qrn_workspace){.max_tokens = max_tokens, .allocator = host->allocator};
-    w->n_bytes = qrn_workspace_bytes(config, max_tokens);
-    w->memory = qrn_alloc_zeroed(&w->allocator, w->n_bytes);
-    if (!w->memory) return qrn_fail_memory(err, w->n_bytes, "the buffers of a step");
-    lay_out(w, config, &(struct carver){.base = w->memory});
-    enum qrn_status s = qrn_encoder_create(device, &w->body, err);
-    if (s == QRN_OK) s = qrn_encoder_create(device, &w->head, err);
+    *w = (struct qrn_workspace){
+        .device = device, .max_tokens = max_tokens, .allocator = host->allocator};
+    const enum qrn_status s = init(w, config, err);
     if (s != QRN_OK) qrn_workspace_free(w);
     return s;
 }
@@ -103,20 +176,52 @@ void qrn_workspace_free(struct qrn_workspace *w)
 {
     qrn_encoder_destroy(w->body);
     qrn_encoder_destroy(w->head);
-    qrn_free(&w->allocator, w->pages, w->n_pages * sizeof *w->pages);
-    qrn_free(&w->allocator, w->memory, w->n_bytes);
+    qrn_staging_free(&w->results);
+    qrn_staging_free(&w->staging);
+    qrn_buffer_release(w->table_memory);
+    qrn_buffer_release(w->memory);
+    qrn_free(&w->allocator, w->host_memory, w->n_host_bytes);
     *w = (struct qrn_workspace){0};
 }
 
-enum qrn_status qrn_workspace_reserve_pages(struct qrn_workspace *w, size_t n,
-                                            struct qrn_error *err)
+/* --- what goes to the device and comes from it --- */
+
+enum qrn_status qrn_workspace_place_tables(struct qrn_workspace *w, struct qrn_step_shape shape,
+                                           struct qrn_error *err)
 {
-    if (n <= w->n_pages) return QRN_OK;
-    uint64_t *pages = qrn_alloc_zeroed(&w->allocator, n * sizeof *pages);
-    if (!pages) return qrn_fail_memory(err, n * sizeof *pages, "a table of pages");
-    qrn_free(&w->allocator, w->pages, w->n_pages * sizeof *w->pages);
-    w->pages = pages;
-    w->n_pages = n;
-    w->body_shape = (struct qrn_step_shape){0}; /* the recording points at the old table */
+    const size_t n_bytes = lay_out_tables(shape, NULL).n_bytes;
+    if (n_bytes > w->staging.n_bytes) QRN_TRY(reserve_tables(w, n_bytes + n_bytes / 2, err));
+    w->filled = lay_out_tables(shape, w->staging.bytes);
+    w->tables =
+        w->table_memory ? lay_out_tables(shape, qrn_buffer_data(w->table_memory)) : w->filled;
     return QRN_OK;
+}
+
+enum qrn_status qrn_workspace_send_tables(struct qrn_workspace *w, struct qrn_error *err)
+{
+    if (!w->table_memory) return QRN_OK;
+    return qrn_device_upload(w->device, w->tables.head_rows, w->filled.head_rows, w->filled.n_bytes,
+                             err);
+}
+
+enum qrn_status qrn_workspace_send_head_rows(struct qrn_workspace *w, struct qrn_error *err)
+{
+    if (!w->table_memory) return QRN_OK;
+    return qrn_device_upload(w->device, w->tables.head_rows, w->filled.head_rows,
+                             QRN_HEAD_ROWS * sizeof(int32_t), err);
+}
+
+enum qrn_status qrn_workspace_read(const struct qrn_workspace *w, const void *tensor, void *out,
+                                   size_t n_bytes, struct qrn_error *err)
+{
+    const size_t at = (size_t)((const char *)tensor - (const char *)qrn_buffer_data(w->memory));
+    return qrn_buffer_read(w->memory, at, out, n_bytes, err);
+}
+
+enum qrn_status qrn_workspace_fetch(struct qrn_workspace *w, const void *tensor, size_t n_bytes,
+                                    const void **out, struct qrn_error *err)
+{
+    *out = w->results.bytes ? w->results.bytes : tensor;
+    return w->results.bytes ? qrn_workspace_read(w, tensor, w->results.bytes, n_bytes, err)
+                            : QRN_OK;
 }

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * The buffers of one step: tensors as large as the largest batch, tables that a recorded step reads
- * anew each time it runs, and the recordings. */
+ * anew each time it runs, and the recordings.
+ *
+ * Tensors are in the device's memory.  Tables are filled by the host and lie in one piece, so that one
+ * copy brings them to a device whose memory the host does not reach; elsewhere they are where they were
+ * filled. */
 #ifndef QUERN_MODEL_WORKSPACE_H
 #define QUERN_MODEL_WORKSPACE_H
 
 #include <quern/ops.h>
+#include "core/staging.h"
 #include "model/config.h"
 
 /* Rows of logits made at once. */
@@ -16,22 +21,34 @@ struct qrn_step_shape {
     bool apart; /* x is whole between layers */
 };
 
+/* What changes from step to step.  A shape has its own places for them, one after the other; those of
+ * head_rows, which a recording of its own reads, are the same in every shape. */
+struct qrn_tables {
+    int32_t *head_rows;               /* [QRN_HEAD_ROWS]: rows of x that become logits */
+    int32_t *ids, *positions;         /* [n_tokens] */
+    int32_t *seq_begin;               /* [n_seqs + 1] */
+    int32_t *seq_position;            /* [n_seqs] */
+    uint64_t *state, *rows, *history; /* addresses [n_seqs][3], [n_seqs][2], [n_seqs] */
+    uint64_t *pages;                  /* addresses [n_seqs][max_pages] */
+    size_t n_bytes;                   /* of all, from head_rows on */
+};
+
 struct qrn_workspace {
-    int64_t max_tokens, max_pages; /* capacity; of the page table for each sequence of a batch */
-    char *memory;                  /* everything below */
-    size_t n_bytes;
+    struct qrn_device *device;
+    int64_t max_tokens;
+    size_t n_bytes; /* of all that is here */
 
+    void *host_memory;      /* the next two */
     struct qrn_part *parts; /* [max_tokens] of the batch */
+    size_t *layer_end;      /* [n_layers + 1] ops recorded after the embedding and each layer */
+    size_t n_host_bytes;
 
-    /* tables */
-    int32_t *ids, *positions;         /* [max_tokens] */
-    int32_t *seq_begin;               /* [max_tokens + 1] */
-    int32_t *seq_position;            /* [max_tokens] */
-    uint64_t *state, *rows, *history; /* addresses [max_tokens][3], [max_tokens][2], [max_tokens] */
-    uint64_t *pages;                  /* addresses [n_seqs][shape.max_pages]; grown as needed */
-    size_t n_pages;
-    int32_t *head_rows; /* [QRN_HEAD_ROWS]: rows of x that become logits */
+    struct qrn_tables filled, tables; /* by the host; as ops read them */
+    struct qrn_staging staging;       /* behind filled, and behind tables where the host reads */
+    struct qrn_buffer *table_memory;  /* behind tables elsewhere, else NULL */
+    struct qrn_staging results;       /* where logits arrive; unused where the host reads */
 
+    struct qrn_buffer *memory; /* of the rest */
     /* activations, float32 [max_tokens, ...] */
     float *x, *normed;    /* d_model: the residual stream; its norm */
     void *normed_rounded; /* the norm as products round it */
@@ -42,7 +59,6 @@ struct qrn_workspace {
     struct qrn_encoder *body, *head;
     struct qrn_step_shape body_shape; /* what body holds; n_tokens 0: nothing */
     int64_t head_n;                   /* rows that head holds; 0: nothing */
-    size_t *layer_end; /* [n_layers + 1] ops recorded after the embedding and each layer */
     struct qrn_allocator allocator;
 };
 
@@ -54,8 +70,20 @@ enum qrn_status qrn_workspace_init(struct qrn_workspace *w, const struct qrn_mod
                                    const struct qrn_host *host, struct qrn_error *err);
 void qrn_workspace_free(struct qrn_workspace *w);
 
-/* Room for n addresses of pages. */
-enum qrn_status qrn_workspace_reserve_pages(struct qrn_workspace *w, size_t n,
-                                            struct qrn_error *err);
+/* Places filled and tables for a step of that shape; more memory for them if need be. */
+enum qrn_status qrn_workspace_place_tables(struct qrn_workspace *w, struct qrn_step_shape shape,
+                                           struct qrn_error *err);
+/* Brings what was filled to where ops read it: all, or head_rows alone.  filled does not change
+ * before the device was waited for. */
+enum qrn_status qrn_workspace_send_tables(struct qrn_workspace *w, struct qrn_error *err);
+enum qrn_status qrn_workspace_send_head_rows(struct qrn_workspace *w, struct qrn_error *err);
+
+/* Waits for the device; then *out is the first n_bytes of one of the tensors in memory, for the host to
+ * read until the next call. */
+enum qrn_status qrn_workspace_fetch(struct qrn_workspace *w, const void *tensor, size_t n_bytes,
+                                    const void **out, struct qrn_error *err);
+/* The same, into memory of the host. */
+enum qrn_status qrn_workspace_read(const struct qrn_workspace *w, const void *tensor, void *out,
+                                   size_t n_bytes, struct qrn_error *err);
 
 #endif

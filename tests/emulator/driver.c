@@ -7,7 +7,7 @@
 #include <string.h>
 
 pthread_mutex_t emulator_lock = PTHREAD_MUTEX_INITIALIZER;
-struct faults emulator_faults = {.sm = 80};
+struct faults emulator_faults = {.sm = 80, .memory = (size_t)1 << 40};
 struct emulated_counts emulator_counts;
 char emulator_message[512];
 
@@ -32,6 +32,8 @@ EXPORTED CUresult cuInit(unsigned flags)
         .lose_at_launch = number_of("QRN_EMULATED_LOSE_AT_LAUNCH", 0),
         .sm = (int)number_of("QRN_EMULATED_SM", 80),
         .reverse = number_of("QRN_EMULATED_REVERSE", 0) != 0,
+        .late = number_of("QRN_EMULATED_LATE", 0) != 0,
+        .memory = (size_t)number_of("QRN_EMULATED_MEMORY", 1L << 40),
     };
     pthread_mutex_unlock(&emulator_lock);
     return CUDA_SUCCESS;
@@ -91,6 +93,13 @@ EXPORTED CUresult cuDeviceGet(CUdevice *out, int ordinal)
 {
     *out = 0;
     return ordinal == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+EXPORTED CUresult cuDeviceGetName(char *out, int n_out, CUdevice device)
+{
+    if (device != 0 || n_out < 1) return CUDA_ERROR_INVALID_VALUE;
+    (void)snprintf(out, (size_t)n_out, "emulated");
+    return CUDA_SUCCESS;
 }
 
 EXPORTED CUresult cuDeviceGetAttribute(int *out, CUdevice_attribute attribute, CUdevice device)
@@ -185,6 +194,7 @@ EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
 {
     if (emulator_context() == context) depth--;
     pthread_mutex_lock(&emulator_lock);
+    emulator_do_pending();
     emulator_counts.contexts--;
     pthread_mutex_unlock(&emulator_lock);
     free(context);

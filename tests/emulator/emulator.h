@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * A driver library without a GPU: the entry points that quern uses, and the device code run on the
- * CPU.  One kernel runs at a time, at once, in the thread that launches it.
+ * CPU.  One kernel runs at a time, in the thread that launches it: at once, or when somebody waits.
  *
  * Faults on demand, read from the environment at cuInit (the version: whenever it is asked for):
  *     QRN_EMULATED_DRIVER_VERSION   12080 is 12.8
  *     QRN_EMULATED_SM               compute capability, 80; 90 is 9.0
  *     QRN_EMULATED_FAIL_ALLOC       this allocation from now on fails, counted from 1
  *     QRN_EMULATED_LOSE_AT_LAUNCH   at this launch from now on the context is lost
+ *     QRN_EMULATED_MEMORY           bytes that the device has; 2^40 without
+ *     QRN_EMULATED_LATE             work is done when somebody waits for it
  *     QRN_EMULATED_REVERSE          warps and lanes run in reverse order: what differs is a race */
 #ifndef QUERN_TESTS_EMULATOR_H
 #define QUERN_TESTS_EMULATOR_H
@@ -61,7 +63,8 @@ struct CUstream_st {
 struct faults {
     long fail_alloc, lose_at_launch; /* counted down; 0: never */
     int sm;
-    bool reverse;
+    bool reverse, late;
+    size_t memory;
 };
 
 /* One lock for all that follows. */
@@ -74,7 +77,13 @@ extern char emulator_message[512]; /* of the last launch that failed, or "" */
 struct CUctx_st *emulator_context(void);
 CUresult emulator_context_state(void);
 
-/* Does a piece of work; a failure makes the context lost. */
+/* Whether memory of the device can be touched.  The caller holds the lock, as below. */
+void emulator_open_memory(bool open);
+
+/* What waits to be done. */
+void emulator_do_pending(void);
+
+/* Does a piece of work, in open memory; a failure makes the context lost. */
 void emulator_do(struct CUctx_st *context, const struct work *work);
 
 /* Runs a grid; false: it cannot end, and emulator_message says why. */

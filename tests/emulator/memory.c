@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The emulated device's memory: the host's, poisoned, ending at a page that faults. */
+ * The emulated device's memory: the host's, poisoned, ending at a page that faults.  As long as no work
+ * runs the host cannot touch it. */
 #include "emulator/emulator.h"
 
 #include <stdlib.h>
@@ -18,10 +19,23 @@ struct range {
 };
 
 static struct range *allocations, *shared;
+static size_t n_in_use;
 
 static size_t page_size(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void let(const struct range *r, int protection)
+{
+    if (mprotect(r->map, r->n_map - page_size(), protection) != 0) abort();
+}
+
+/* The caller holds the lock. */
+void emulator_open_memory(bool open)
+{
+    for (const struct range *r = allocations; r; r = r->next)
+        let(r, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 static bool in_ranges(const struct range *r, const void *address)
@@ -53,6 +67,7 @@ static struct range *new_allocation(size_t n_bytes)
     memset(r->map, POISON, body);
     r->begin = (char *)r->map + body - used;
     r->n_bytes = n_bytes;
+    let(r, PROT_NONE);
     return r;
 }
 
@@ -63,8 +78,11 @@ EXPORTED CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t n_bytes)
     if (n_bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&emulator_lock);
     const bool fails = emulator_faults.fail_alloc && --emulator_faults.fail_alloc == 0;
-    struct range *r = fails || n_bytes >> 40 ? NULL : new_allocation(n_bytes);
+    const bool fits =
+        n_in_use <= emulator_faults.memory && n_bytes <= emulator_faults.memory - n_in_use;
+    struct range *r = fails || !fits ? NULL : new_allocation(n_bytes);
     if (r) {
+        n_in_use += n_bytes;
         r->next = allocations;
         allocations = r;
         emulator_counts.allocations++;
@@ -81,20 +99,34 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr memory)
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (!emulator_context()) return CUDA_ERROR_INVALID_CONTEXT;
     pthread_mutex_lock(&emulator_lock);
+    emulator_do_pending();
     for (struct range **p = &allocations; *p; p = &(*p)->next) {
         struct range *r = *p;
         if ((uintptr_t)r->begin != memory) continue;
         result = emulator_context_state();
+        let(r, PROT_READ | PROT_WRITE);
         for (const char *c = r->begin + r->n_bytes; (uintptr_t)c % ALIGNMENT; c++)
             if ((unsigned char)*c != POISON) result = CUDA_ERROR_ILLEGAL_ADDRESS;
         *p = r->next;
         (void)munmap(r->map, r->n_map);
+        n_in_use -= r->n_bytes;
         free(r);
         emulator_counts.allocations--;
         break;
     }
     pthread_mutex_unlock(&emulator_lock);
     return result;
+}
+
+EXPORTED CUresult cuMemGetInfo_v2(size_t *n_free, size_t *n_total)
+{
+    const CUresult state = emulator_context_state();
+    if (state != CUDA_SUCCESS) return state;
+    pthread_mutex_lock(&emulator_lock);
+    *n_total = emulator_faults.memory;
+    *n_free = emulator_faults.memory - n_in_use;
+    pthread_mutex_unlock(&emulator_lock);
+    return CUDA_SUCCESS;
 }
 
 EXPORTED CUresult cuMemHostRegister_v2(void *begin, size_t n_bytes, unsigned flags)

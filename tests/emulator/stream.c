@@ -30,7 +30,39 @@ static bool copy_work(struct CUgraph_st *to, const struct work *w)
     return true;
 }
 
-/* Now, or into what the stream records. */
+/* What waits, in the order in which it was queued, whatever the stream. */
+static struct CUgraph_st pending;
+static struct CUctx_st *pending_context;
+
+void emulator_do_pending(void)
+{
+    if (!pending.first) return;
+    emulator_open_memory(true);
+    for (const struct work *w = pending.first; w; w = w->next) emulator_do(pending_context, w);
+    emulator_open_memory(false);
+    free_work(&pending);
+}
+
+/* Copies from and to memory that is not shared are done at once. */
+static bool may_wait(const struct work *w)
+{
+    return emulator_faults.late &&
+           (w->kind != WORK_COPY || (emulator_is_known(w->to) && emulator_is_known(w->from)));
+}
+
+static CUresult do_or_keep(struct CUctx_st *context, const struct work *w)
+{
+    if (pending_context != context) emulator_do_pending();
+    pending_context = context;
+    if (may_wait(w)) return copy_work(&pending, w) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    emulator_do_pending();
+    emulator_open_memory(true);
+    emulator_do(context, w);
+    emulator_open_memory(false);
+    return CUDA_SUCCESS;
+}
+
+/* Now, later, or into what the stream records. */
 static CUresult queue(CUstream stream, const struct work *w)
 {
     const CUresult state = emulator_context_state();
@@ -39,7 +71,7 @@ static CUresult queue(CUstream stream, const struct work *w)
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&emulator_lock);
     if (!stream->recording)
-        emulator_do(stream->context, w);
+        result = do_or_keep(stream->context, w);
     else if (!copy_work(stream->recording, w))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_unlock(&emulator_lock);
@@ -98,8 +130,9 @@ EXPORTED CUresult cuStreamCreate(CUstream *out, unsigned flags)
 
 EXPORTED CUresult cuStreamDestroy_v2(CUstream stream)
 {
-    free(stream);
     pthread_mutex_lock(&emulator_lock);
+    emulator_do_pending();
+    free(stream);
     emulator_counts.streams--;
     pthread_mutex_unlock(&emulator_lock);
     return emulator_context_state();
@@ -109,6 +142,9 @@ EXPORTED CUresult cuStreamSynchronize(CUstream stream)
 {
     if (!stream) return CUDA_ERROR_INVALID_HANDLE;
     if (stream->recording) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    pthread_mutex_lock(&emulator_lock);
+    emulator_do_pending();
+    pthread_mutex_unlock(&emulator_lock);
     return emulator_context_state();
 }
 
@@ -216,7 +252,13 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
     if (state != CUDA_SUCCESS) return state;
     pthread_mutex_lock(&emulator_lock);
     emulator_counts.graph_launches++;
-    for (const struct work *w = exec->graph.first; w; w = w->next) emulator_do(stream->context, w);
+    if (!emulator_faults.late) emulator_open_memory(true);
+    for (const struct work *w = exec->graph.first; w; w = w->next)
+        if (emulator_faults.late)
+            (void)do_or_keep(stream->context, w);
+        else
+            emulator_do(stream->context, w);
+    if (!emulator_faults.late) emulator_open_memory(false);
     pthread_mutex_unlock(&emulator_lock);
     return CUDA_SUCCESS;
 }

@@ -122,6 +122,8 @@ static enum qrn_status find_features(struct qrn_cuda *cuda, struct qrn_device *d
     if (cuda->capability == 90) dev->features |= QRN_CUDA_SM90;
     if (cuda->capability == 100) dev->features |= QRN_CUDA_SM100;
     dev->n_threads = 1;
+    if (d->device_name(dev->model, (int)sizeof dev->model, cuda->device) != CUDA_SUCCESS)
+        dev->model[0] = '\0';
     (void)snprintf(dev->bits, sizeof dev->bits, "cuda sm_%d", cuda->capability);
     return QRN_OK;
 }

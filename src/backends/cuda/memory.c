@@ -83,6 +83,35 @@ static enum qrn_status finish(struct qrn_cuda *cuda, CUresult r, const char *wha
     return status;
 }
 
+static enum qrn_status upload(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                              struct qrn_error *err)
+{
+    struct qrn_cuda *cuda = dev->impl;
+    QRN_TRY(qrn_cuda_enter(cuda, err));
+    const CUresult r = cuda->driver.copy_to_device(address(to), from, n_bytes, cuda->stream);
+    const enum qrn_status status = qrn_cuda_status(cuda, r, "writing to the device", err);
+    qrn_cuda_leave(cuda);
+    return status;
+}
+
+static enum qrn_status wait_for_all(struct qrn_device *dev, struct qrn_error *err)
+{
+    struct qrn_cuda *cuda = dev->impl;
+    QRN_TRY(qrn_cuda_enter(cuda, err));
+    return finish(cuda, CUDA_SUCCESS, "waiting for the device", err);
+}
+
+static enum qrn_status memory_left(struct qrn_device *dev, size_t *n_free, size_t *n_total,
+                                   struct qrn_error *err)
+{
+    struct qrn_cuda *cuda = dev->impl;
+    QRN_TRY(qrn_cuda_enter(cuda, err));
+    const CUresult r = cuda->driver.memory_info(n_free, n_total);
+    const enum qrn_status status = qrn_cuda_status(cuda, r, "the device's memory", err);
+    qrn_cuda_leave(cuda);
+    return status;
+}
+
 static enum qrn_status write_bytes(struct qrn_device *dev, void *to, const void *from,
                                    size_t n_bytes, struct qrn_error *err)
 {
@@ -139,10 +168,13 @@ static enum qrn_status state(struct qrn_device *dev, struct qrn_error *err)
 }
 
 const struct qrn_copies qrn_cuda_copies = {
+    .upload = upload,
+    .wait = wait_for_all,
     .write = write_bytes,
     .read = read_bytes,
     .within = copy_bytes,
     .share = share,
     .unshare = stop_sharing,
     .state = state,
+    .memory = memory_left,
 };

@@ -55,6 +55,22 @@ enum qrn_status qrn_cuda_execute(struct qrn_device *dev, const struct qrn_step *
     return status;
 }
 
+/* As execute, without waiting. */
+static enum qrn_status queue_steps(struct qrn_device *dev, const struct qrn_step *steps,
+                                   size_t n_steps, size_t scratch_bytes, struct qrn_error *err)
+{
+    struct qrn_cuda *cuda = dev->impl;
+    struct qrn_cuda_stream s = {.cuda = cuda};
+    QRN_TRY(qrn_cuda_enter(cuda, err));
+    enum qrn_status status = qrn_cuda_reserve_scratch(cuda, scratch_bytes, err);
+    if (status == QRN_OK) {
+        queue(&s, steps, n_steps);
+        status = status_of(&s, err);
+    }
+    qrn_cuda_leave(cuda);
+    return status;
+}
+
 static struct graph **find_graph(struct recorded *r, size_t begin, size_t end)
 {
     struct graph **g = &r->graphs;
@@ -120,9 +136,8 @@ static enum qrn_status replay(struct qrn_cuda *cuda, const struct qrn_step *step
         g = NULL;
     }
     if (!g) QRN_TRY(add_graph(cuda, steps, begin, end, r, &g, err));
-    struct qrn_cuda_stream s = {.cuda = cuda};
-    s.result = cuda->driver.graph_launch(g->exec, cuda->stream);
-    return finish(&s, err);
+    return qrn_cuda_status(cuda, cuda->driver.graph_launch(g->exec, cuda->stream),
+                           "launching a recording", err);
 }
 
 static enum qrn_status submit(struct qrn_device *dev, const struct qrn_step *steps, size_t begin,
@@ -132,7 +147,7 @@ static enum qrn_status submit(struct qrn_device *dev, const struct qrn_step *ste
     struct qrn_cuda *cuda = dev->impl;
     /* The driver records no legacy stream, which a caller may have given. */
     if (cuda->stream == CU_STREAM_LEGACY)
-        return qrn_cuda_execute(dev, steps + begin, end - begin, scratch_bytes, err);
+        return queue_steps(dev, steps + begin, end - begin, scratch_bytes, err);
     if (!*recorded) *recorded = qrn_alloc_zeroed(cuda->allocator, sizeof(struct recorded));
     if (!*recorded) return qrn_fail_memory(err, sizeof(struct recorded), "a recording");
     QRN_TRY(qrn_cuda_enter(cuda, err));
@@ -156,4 +171,5 @@ static void forget(struct qrn_device *dev, void *recorded)
     qrn_free(cuda->allocator, r, sizeof *r);
 }
 
-const struct qrn_replays qrn_cuda_replays = {.submit = submit, .forget = forget};
+const struct qrn_replays qrn_cuda_replays = {
+    .queue = queue_steps, .submit = submit, .forget = forget};
