@@ -5,8 +5,11 @@
 
 #ifdef QRN_CUDA
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "backends/cuda/driver.h"
 #include "base/half.h"
@@ -26,7 +29,7 @@ struct test {
     CUcontext context;
     CUstream stream;
     CUmodule module;
-    float *memory; /* of the device, and the host's too */
+    float *memory; /* of the host, shared with the device */
 };
 enum { N_FLOATS = 2048 };
 
@@ -35,30 +38,22 @@ enum { N_FLOATS = 2048 };
 static void begin(struct test *t)
 {
     struct qrn_error err;
-    CUdeviceptr p;
     if (qrn_cuda_driver_open(is_real() ? "" : QRN_TEST_EMULATOR, &t->d, &err) != QRN_OK)
         fail_msg("%s", err.text);
     GOOD(t->d.primary_retain(&t->context, 0));
     GOOD(t->d.context_push(t->context));
     GOOD(t->d.stream_create(&t->stream, 0));
     GOOD(t->d.module_load(&t->module, qrn_cuda_image_kernels));
-    if (is_real()) {
-        t->memory = aligned_alloc(8192, N_FLOATS * sizeof(float));
-        GOOD(t->d.host_register(t->memory, N_FLOATS * sizeof(float), CU_MEMHOSTREGISTER_DEVICEMAP));
-        return;
-    }
-    GOOD(t->d.memory_alloc(&p, N_FLOATS * sizeof(float)));
-    t->memory = (float *)(uintptr_t)p;
+    t->memory = aligned_alloc(8192, N_FLOATS * sizeof(float));
+    assert_non_null(t->memory);
+    memset(t->memory, 0, N_FLOATS * sizeof(float));
+    GOOD(t->d.host_register(t->memory, N_FLOATS * sizeof(float), CU_MEMHOSTREGISTER_DEVICEMAP));
 }
 
 static void end(struct test *t)
 {
-    if (is_real()) {
-        GOOD(t->d.host_unregister(t->memory));
-        free(t->memory);
-    } else {
-        (void)t->d.memory_free((CUdeviceptr)(uintptr_t)t->memory);
-    }
+    GOOD(t->d.host_unregister(t->memory));
+    free(t->memory);
     (void)t->d.module_unload(t->module);
     (void)t->d.stream_destroy(t->stream);
     GOOD(t->d.context_pop(&t->context));
@@ -111,7 +106,6 @@ static void test_shuffles(void **state)
     struct test t;
     begin(&t);
     struct qrn_test_params p = {t.memory};
-    assert_true(is_real() || isnan(t.memory[0])); /* not zero: memory is poisoned */
     GOOD(launch(&t, "qrn_test_shuffles", 64, &p));
     for (int i = 0; i < 64; i++) {
         const int lane = i % 32;
@@ -126,6 +120,59 @@ static void test_shuffles(void **state)
         for (int k = 0; k < 8; k++) assert_float_equal(t.memory[8 * i + k], want[k], 0.0f);
     }
     end(&t);
+}
+
+/* Memory of the device is poisoned when it is new, and faults where the host touches it. */
+static void test_memory(void **state)
+{
+    (void)state;
+    struct test t;
+    CUdeviceptr p;
+    if (is_real()) skip();
+    begin(&t);
+    GOOD(t.d.memory_alloc(&p, sizeof(float)));
+    GOOD(t.d.copy_to_host(t.memory, p, sizeof(float), t.stream));
+    GOOD(t.d.stream_synchronize(t.stream));
+    assert_true(isnan(t.memory[0]));
+    GOOD(t.d.memory_set(p, 0, sizeof(float), t.stream));
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)signal(SIGSEGV, SIG_DFL);
+        const volatile float *device = (const float *)(uintptr_t)p;
+        _exit(*device == 0.0f ? 1 : 2);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_false(WIFEXITED(status) && WEXITSTATUS(status) <= 2);
+    GOOD(t.d.memory_free(p));
+    end(&t);
+}
+
+/* Work that is done late still sees what was there when it was queued, as far as it may. */
+static void test_late(void **state)
+{
+    (void)state;
+    struct test t;
+    CUdeviceptr p;
+    if (is_real()) skip();
+    assert_int_equal(setenv("QRN_EMULATED_LATE", "1", 1), 0);
+    begin(&t);
+    GOOD(t.d.memory_alloc(&p, 64));
+    t.memory[0] = 1.0f;
+    GOOD(t.d.copy_to_device(p, t.memory, sizeof(float), t.stream));
+    t.memory[0] = 2.0f; /* too early: shared memory is read when the copy is done */
+    GOOD(t.d.copy_to_host(t.memory + 1, p, sizeof(float), t.stream));
+    assert_float_equal(t.memory[1], 0.0f, 0.0f);
+    GOOD(t.d.stream_synchronize(t.stream));
+    assert_float_equal(t.memory[1], 2.0f, 0.0f);
+    const float own = 3.0f;
+    GOOD(t.d.copy_to_device(p, &own, sizeof own, t.stream));
+    GOOD(t.d.copy_to_host(t.memory + 1, p, sizeof(float), t.stream));
+    GOOD(t.d.memory_free(p)); /* waits */
+    assert_float_equal(t.memory[1], 3.0f, 0.0f);
+    end(&t);
+    assert_int_equal(unsetenv("QRN_EMULATED_LATE"), 0);
 }
 
 static double half_value(int type, uint16_t h)
@@ -223,6 +270,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_never_ends), cmocka_unit_test(test_shuffles),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_late),
         cmocka_unit_test(test_fragments),  cmocka_unit_test(test_ldmatrix),
         cmocka_unit_test(test_refuses),
     };
