@@ -66,7 +66,10 @@ enum qrn_status qrn_cuda_reserve_scratch(struct qrn_cuda *cuda, size_t n_bytes,
     CUdeviceptr bigger = 0;
     QRN_TRY(
         qrn_cuda_status(cuda, cuda->driver.memory_alloc(&bigger, n_bytes), "scratch memory", err));
-    if (cuda->scratch) (void)cuda->driver.memory_free(cuda->scratch);
+    if (cuda->scratch) { /* what was queued may use it */
+        (void)cuda->driver.stream_synchronize(cuda->stream);
+        (void)cuda->driver.memory_free(cuda->scratch);
+    }
     cuda->scratch = bigger;
     cuda->scratch_bytes = n_bytes;
     cuda->scratch_generation++;

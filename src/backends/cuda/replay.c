@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Running steps on the device's stream; recordings as graphs of the driver, made when they are
- * first submitted and launched whole after. */
+ * Running steps on the device's stream; recordings as graphs of the driver.
+ *
+ * Making a graph costs more than launching its kernels once.  What is submitted for the first time is
+ * queued kernel by kernel, for it may be a prompt of a length that never comes again; the second time
+ * makes the graph. */
 #include "backends/cuda/launch.h"
 
 #include "base/memory.h"
@@ -10,7 +13,7 @@ struct graph {
     struct graph *next;
     size_t begin, end;
     uint64_t scratch_generation; /* whose address it has in it */
-    CUgraphExec exec;
+    CUgraphExec exec;            /* NULL: submitted once */
 };
 
 struct recorded {
@@ -71,16 +74,16 @@ static enum qrn_status queue_steps(struct qrn_device *dev, const struct qrn_step
     return status;
 }
 
-static struct graph **find_graph(struct recorded *r, size_t begin, size_t end)
+static struct graph *find_graph(struct recorded *r, size_t begin, size_t end)
 {
-    struct graph **g = &r->graphs;
-    while (*g && ((*g)->begin != begin || (*g)->end != end)) g = &(*g)->next;
+    struct graph *g = r->graphs;
+    while (g && (g->begin != begin || g->end != end)) g = g->next;
     return g;
 }
 
 static void free_graph(struct qrn_cuda *cuda, struct graph *g)
 {
-    (void)cuda->driver.graph_exec_destroy(g->exec);
+    if (g->exec) (void)cuda->driver.graph_exec_destroy(g->exec);
     qrn_free(cuda->allocator, g, sizeof *g);
 }
 
@@ -106,36 +109,25 @@ static enum qrn_status capture(struct qrn_cuda *cuda, const struct qrn_step *ste
     return status_of(&s, err);
 }
 
-static enum qrn_status add_graph(struct qrn_cuda *cuda, const struct qrn_step *steps, size_t begin,
-                                 size_t end, struct recorded *r, struct graph **out,
-                                 struct qrn_error *err)
-{
-    struct graph *g = qrn_alloc_zeroed(cuda->allocator, sizeof *g);
-    if (!g) return qrn_fail_memory(err, sizeof *g, "a graph");
-    const enum qrn_status status = capture(cuda, steps + begin, end - begin, &g->exec, err);
-    if (status != QRN_OK) {
-        qrn_free(cuda->allocator, g, sizeof *g);
-        return status;
-    }
-    g->begin = begin;
-    g->end = end;
-    g->scratch_generation = cuda->scratch_generation;
-    g->next = r->graphs;
-    r->graphs = g;
-    *out = g;
-    return QRN_OK;
-}
-
 static enum qrn_status replay(struct qrn_cuda *cuda, const struct qrn_step *steps, size_t begin,
                               size_t end, struct recorded *r, struct qrn_error *err)
 {
-    struct graph **place = find_graph(r, begin, end), *g = *place;
-    if (g && g->scratch_generation != cuda->scratch_generation) {
-        *place = g->next;
-        free_graph(cuda, g);
-        g = NULL;
+    struct graph *g = find_graph(r, begin, end);
+    if (!g) {
+        struct qrn_cuda_stream s = {.cuda = cuda};
+        g = qrn_alloc_zeroed(cuda->allocator, sizeof *g);
+        if (!g) return qrn_fail_memory(err, sizeof *g, "a graph");
+        *g = (struct graph){.next = r->graphs, .begin = begin, .end = end};
+        r->graphs = g;
+        queue(&s, steps + begin, end - begin);
+        return status_of(&s, err);
     }
-    if (!g) QRN_TRY(add_graph(cuda, steps, begin, end, r, &g, err));
+    if (g->exec && g->scratch_generation != cuda->scratch_generation) {
+        (void)cuda->driver.graph_exec_destroy(g->exec);
+        g->exec = NULL;
+    }
+    if (!g->exec) QRN_TRY(capture(cuda, steps + begin, end - begin, &g->exec, err));
+    g->scratch_generation = cuda->scratch_generation;
     return qrn_cuda_status(cuda, cuda->driver.graph_launch(g->exec, cuda->stream),
                            "launching a recording", err);
 }
