@@ -48,6 +48,13 @@ static const char *kv_name(const struct options *o)
     return o->kv == KV_F32 || (o->kv == KV_AUTO && o->exact) ? "f32" : "f16";
 }
 
+/* As llama-bench has it. */
+static const char *backend_name(const struct bench_subject *s)
+{
+    const char *name = qrn_device_name(s->opened->device);
+    return strcmp(name, "cpu") == 0 ? "CPU" : strcmp(name, "cuda") == 0 ? "CUDA" : name;
+}
+
 /* The processor's name as the kernel tells it; "" if it does not. */
 static void processor_name(char *out, size_t n_out)
 {
@@ -96,7 +103,7 @@ static void md_row(const struct bench_subject *s, const struct bench_test *t)
              gib ? "GiB" : "MiB");
     snprintf(cells[1], sizeof cells[1], "%.2f %s", params / (billions ? 1e9 : 1e6),
              billions ? "B" : "M");
-    printf("| %-30s | %10s | %10s | %-10s | %7d |", s->type, cells[0], cells[1], "CPU",
+    printf("| %-30s | %10s | %10s | %-10s | %7d |", s->type, cells[0], cells[1], backend_name(s),
            qrn_device_n_threads(s->opened->device));
     if (shows_kv(o)) printf(" %6s | %6s |", kv_name(o), kv_name(o));
     printf(" %15s | %21s |\n", test, speed);
@@ -113,12 +120,12 @@ static json_t *record(const struct bench_subject *s, const struct bench_test *t)
     processor_name(processor, sizeof processor);
     json_t *fields = json_pack(
         "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:i, s:s, s:s, s:i, s:i}",
-        "build_commit", qrn_version(), "build_number", 0, "cpu_info", processor, "gpu_info", "",
-        "backends", "CPU", "model_filename", s->opened->path, "model_type", s->type, "model_size",
-        (json_int_t)s->size, "model_n_params", (json_int_t)s->opened->info->n_parameters, "n_batch",
-        (json_int_t)o->batch, "n_ubatch", (json_int_t)o->batch, "n_threads",
-        qrn_device_n_threads(s->opened->device), "type_k", kv_name(o), "type_v", kv_name(o),
-        "n_gpu_layers", 0, "flash_attn", 1);
+        "build_commit", qrn_version(), "build_number", 0, "cpu_info", processor, "gpu_info",
+        qrn_device_model(s->opened->device), "backends", backend_name(s), "model_filename",
+        s->opened->path, "model_type", s->type, "model_size", (json_int_t)s->size, "model_n_params",
+        (json_int_t)s->opened->info->n_parameters, "n_batch", (json_int_t)o->batch, "n_ubatch",
+        (json_int_t)o->batch, "n_threads", qrn_device_n_threads(s->opened->device), "type_k",
+        kv_name(o), "type_v", kv_name(o), "n_gpu_layers", 0, "flash_attn", 1);
     json_t *results =
         json_pack("{s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f, s:I}", "n_prompt", (json_int_t)t->n_prompt,
                   "n_gen", (json_int_t)t->n_gen, "n_depth", (json_int_t)t->n_depth, "test_time", "",

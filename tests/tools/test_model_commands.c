@@ -287,6 +287,64 @@ static void test_info(void **state)
     free(text);
 }
 
+/* --- devices --- */
+
+/* What info says of a device. */
+static json_t *device_of(json_t *info, const char *name)
+{
+    size_t i;
+    json_t *value;
+    json_array_foreach(json_object_get(info, "devices"), i,
+                       value) if (strcmp(json_string_value(json_object_get(value, "name")), name) ==
+                                  0) return value;
+    fail_msg("info does not list the device %s", name);
+    return NULL;
+}
+
+static void test_devices(void **state)
+{
+    (void)state;
+    need_fairy();
+    const char *emulator = QRN_TEST_EMULATOR;
+    json_t *value = json_of(RUN("info", FAIRY, "--json", "--device", "cpu"));
+    assert_int_equal(json_array_size(json_object_get(value, "devices")), 1);
+    assert_true(json_is_true(json_object_get(device_of(value, "cpu"), "fits")));
+    json_decref(value);
+    if (!*emulator || access(emulator, R_OK) != 0) return;
+
+    /* too small a GPU: info tells, and run goes to the CPU with a word */
+    assert_int_equal(setenv("QRN_CUDA_DRIVER", emulator, 1), 0);
+    assert_int_equal(setenv("QRN_EMULATED_MEMORY", "20000000", 1), 0);
+    value = json_of(RUN("info", FAIRY, "--json", "--device", "auto"));
+    assert_true(json_is_false(json_object_get(device_of(value, "cuda"), "fits")));
+    assert_int_equal(json_integer_value(json_object_get(device_of(value, "cuda"), "total_bytes")),
+                     20000000);
+    assert_true(json_integer_value(json_object_get(device_of(value, "cuda"), "needed_bytes")) >
+                20000000);
+    json_decref(value);
+    struct outcome o = RUN("run", FAIRY, "-n", "3", "--device", "auto");
+    expect_status(&o, 0);
+    expect_text(o.err, "runs on cpu, not on cuda: the model does not fit on the device: 0.0");
+    expect_text(o.err, "0.019 of 0.019 GiB are free");
+    outcome_free(&o);
+    expect_failure(RUN("run", FAIRY, "--device", "cuda"), "does not fit on the device");
+
+    /* a large one */
+    assert_int_equal(unsetenv("QRN_EMULATED_MEMORY"), 0);
+    char *text = output_of(RUN("info", FAIRY, "--device", "auto"));
+    expect_text(text, "cuda                    emulated, fits: 0.0");
+    free(text);
+
+    /* none */
+    assert_int_equal(setenv("QRN_CUDA_DRIVER", "no/such/driver", 1), 0);
+    o = RUN("run", FAIRY, "-n", "3", "-v", "--device", "auto");
+    expect_status(&o, 0);
+    expect_text(o.err, "runs on cpu, not on cuda: no NVIDIA driver");
+    outcome_free(&o);
+    expect_failure(RUN("run", FAIRY, "--device", "cuda"), "no NVIDIA driver");
+    assert_int_equal(unsetenv("QRN_CUDA_DRIVER"), 0);
+}
+
 static size_t put(uint8_t *out, size_t at, uint64_t value, size_t n)
 {
     for (size_t i = 0; i < n; i++) out[at + i] = (uint8_t)(value >> (8 * i));
@@ -455,11 +513,13 @@ int main(void)
         cmocka_unit_test(test_perplexity),
         cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_info),
+        cmocka_unit_test(test_devices),
         cmocka_unit_test(test_info_lists_what_cannot_be_run),
         cmocka_unit_test(test_quantize),
         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_bench_of_an_op),
         cmocka_unit_test(test_every_op_has_cases),
     };
+    (void)setenv("QUERN_DEVICE", "cpu", 1); /* the same on machines with a GPU */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
