@@ -13,8 +13,9 @@ enum { MAX_SEQS = 8, MAX_PAGES = 40 };
 struct paged_cache {
     enum qrn_dtype kv_type;
     int64_t n_seqs, n_kv_heads, head_dim, page_offset;
-    uint64_t table[MAX_SEQS][MAX_PAGES];
-    int32_t seq_begin[MAX_SEQS + 1], position[MAX_SEQS];
+    /* In guarded memory, which a GPU may read: [MAX_SEQS][MAX_PAGES], [n_seqs + 1], [n_seqs]. */
+    uint64_t (*table)[MAX_PAGES];
+    int32_t *seq_begin, *position;
 };
 
 static inline void cache_init(struct mem *m, struct paged_cache *c, enum qrn_dtype type,
@@ -24,7 +25,10 @@ static inline void cache_init(struct mem *m, struct paged_cache *c, enum qrn_dty
                               .n_seqs = n_seqs,
                               .n_kv_heads = n_kv_heads,
                               .head_dim = head_dim,
-                              .page_offset = 192};
+                              .page_offset = 192,
+                              .table = mem_guarded(m, MAX_SEQS * sizeof *c->table),
+                              .seq_begin = mem_guarded(m, (size_t)(n_seqs + 1) * sizeof(int32_t)),
+                              .position = mem_guarded(m, (size_t)n_seqs * sizeof(int32_t))};
     const size_t n = qrn_kv_page_bytes(type, n_kv_heads, head_dim) + (size_t)c->page_offset;
     assert_true(n > (size_t)c->page_offset && n % 64 == 0);
     for (int64_t s = 0; s < n_seqs; s++)

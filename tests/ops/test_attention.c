@@ -138,7 +138,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_attention);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -167,7 +167,7 @@ static void test_classes(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_attention);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const struct shape *s = &shapes[i];
         if (s->mask_dims > 2) continue;
@@ -211,14 +211,15 @@ static void test_classes_are_used(void **state)
     struct mem m = {0};
     struct rng r = {77};
     struct devices d;
-    devices_open(&d, 1);
+    devices_open_for(&d, 1, QRN_OP_attention);
     const struct shape s = {0,     40, 140, 2, 1,       16, 16, QRN_F32,  TOKENS_FIRST,
                             false, 0,  0,   2, QRN_F32, 0,  1,  "classes"};
     struct qrn_attention_args a = make(&m, &r, &s);
-    uint8_t classes[2][3] = {{2, 0, 0}, {0, 2, 0}};
+    static const uint8_t classes[2][3] = {{2, 0, 0}, {0, 2, 0}};
+    a.classes = mem_tensor(&m, QRN_U8, 2, (const int64_t[]){2, 3});
+    memcpy(a.classes.data, classes, sizeof classes);
     for (int64_t i = 0; i < 40 * 140; i++) ((float *)a.mask.data)[i] = NAN;
     for (int64_t i = 0; i < 70 * 16; i++) ((float *)a.v.data)[(70 + i / 16) * 16 + i % 16] = 3.0f;
-    a.classes = qrn_tensor_2d(QRN_U8, classes, 2, 3);
     a.tile_q = 32;
     a.tile_k = 64;
     for (size_t j = 0; j < d.n; j++) {
@@ -243,7 +244,7 @@ static void test_rows_alone(void **state)
     struct mem m = {0};
     struct rng r = {11};
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_attention);
     static const struct shape s = {0,    40,   1040, 4,       2, 40, 40, QRN_F16, HEADS_FIRST,
                                    true, 1000, 0,    NO_MASK, 0, 0,  2,  "rows"};
     const struct qrn_attention_args a = make(&m, &r, &s);
@@ -272,7 +273,7 @@ static void test_garbage(void **state)
     (void)state;
     struct mem m = {0};
     struct devices d;
-    devices_open(&d, 1);
+    devices_open_for(&d, 1, QRN_OP_attention);
     for (int how = 0; how < 3;
          how++) { /* beyond the causal limit; before the window; under a mask */
         const struct shape s = {0,
@@ -320,7 +321,7 @@ static void test_same_as_paged(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_attention);
     for (int half = 0; half < 2; half++) {
         struct mem m = {0};
         struct rng r = {21};

@@ -37,7 +37,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_attention_paged);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -75,7 +75,7 @@ static void test_strided(void **state)
     struct mem m = {0};
     struct rng r = {7};
     struct paged_cache c;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_attention_paged);
     cache_init(&m, &c, QRN_F16, 1, 2, 64);
     cache_step(&c, (const int64_t[]){0}, (const int64_t[]){37});
     const struct qrn_tensor kv = mem_filled(&m, &r, 1.0, 3, (const int64_t[]){37, 4, 64});
@@ -122,7 +122,7 @@ static void feed(struct qrn_device *dev, const struct paged_cache *all, const st
 {
     struct paged_cache one = *all;
     one.n_seqs = 1;
-    memcpy(one.table[0], all->table[s], sizeof one.table[0]);
+    one.table = all->table + s;
     for (int64_t t = first; t < first + n; t += step) {
         const int64_t now = first + n - t < step ? first + n - t : step;
         cache_step(&one, &t, &now);
@@ -221,7 +221,7 @@ static void test_long(void **state)
     struct rng r = {3};
     struct paged_cache c;
     struct devices d;
-    devices_open(&d, 3);
+    devices_open_for(&d, 3, QRN_OP_attention_paged);
     cache_init(&m, &c, QRN_F16, 2, 1, 64);
     const int64_t zero[] = {0, 0}, all[] = {2400, 70}, last[] = {2399, 65}, n_new[] = {1, 5};
     const int64_t kv_shape[] = {cache_step(&c, zero, all), 1, 64};

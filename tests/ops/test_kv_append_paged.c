@@ -34,7 +34,7 @@ static void check_kernels(enum qrn_dtype type, int64_t n_heads, int64_t head_dim
     struct rng r = {(uint64_t)head_dim};
     struct paged_cache c;
     struct devices d;
-    devices_open(&d, n_threads);
+    devices_open_for(&d, n_threads, QRN_OP_kv_append_paged);
     cache_init(&m, &c, type, N_SEQS, n_heads, head_dim);
     const int64_t n = cache_step(&c, (const int64_t[]){0, 63, 100}, (const int64_t[]){5, 2, 90});
     const int64_t wide[] = {n, n_heads + 1, head_dim + 3}; /* a part of something wider */

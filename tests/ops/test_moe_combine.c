@@ -35,7 +35,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 3);
+    devices_open_for(&d, 3, QRN_OP_moe_combine);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -61,7 +61,7 @@ static void test_strided(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {50};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_moe_combine);
     const struct qrn_tensor experts = mem_filled(&m, &r, 1.0, 3, (const int64_t[]){4, 6, 70});
     const struct qrn_tensor weights = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){4, 9});
     const struct qrn_tensor shared = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){4, 80});
@@ -84,7 +84,7 @@ static void test_tokens_are_alone(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {51};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_moe_combine);
     const struct qrn_moe_combine_args a = make(&m, &r, 2);
     const struct qrn_tensor row = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){1, cases[2].d});
     for (size_t j = 0; j < d.n; j++) {

@@ -27,7 +27,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 3);
+    devices_open_for(&d, 3, QRN_OP_moe_route);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -50,7 +50,7 @@ static void test_strided(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {50};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_moe_route);
     const struct qrn_tensor logits = mem_filled(&m, &r, 2.0, 2, (const int64_t[]){6, 50});
     const struct qrn_tensor ids = mem_tensor(&m, QRN_I32, 2, (const int64_t[]){6, 9});
     const struct qrn_tensor weights = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 7});
@@ -84,20 +84,20 @@ static void test_ranks(void **state)
         {{-1e30f, 3e38f, -3e38f, 88.0f, -88.0f, 1e-30f}, {1, 3, 5, 4}, true},
     };
     struct devices d;
-    devices_open(&d, 1);
+    devices_open_for(&d, 1, QRN_OP_moe_route);
     for (size_t j = 0; j < d.n; j++)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            int32_t ids[4];
-            float weights[4];
-            const struct qrn_moe_route_args a = {.logits =
-                                                     qrn_tensor_2d(QRN_F32, rows[i].logits, 1, 6),
-                                                 .ids = qrn_tensor_2d(QRN_I32, ids, 1, 4),
-                                                 .weights = qrn_tensor_2d(QRN_F32, weights, 1, 4)};
+            struct mem m = {0};
+            struct rng r = {0};
+            const struct qrn_moe_route_args a = make(&m, &r, 1, 6, 4);
+            const float *weights = a.weights.data;
+            memcpy(a.logits.data, rows[i].logits, sizeof rows[i].logits);
             assert_int_equal(qrn_moe_route(d.dev[j], &a, NULL), QRN_OK);
-            assert_memory_equal(ids, rows[i].ids, sizeof ids);
+            assert_memory_equal(a.ids.data, rows[i].ids, sizeof rows[i].ids);
             for (int k = 0; k < 4; k++)
                 assert_int_equal(!isnan(weights[k]), rows[i].weights_are_numbers);
             op_test_against_reference(d.dev[j], QRN_OP_moe_route, &a, 3e-6, "ranks");
+            mem_free_all(&m);
         }
     devices_close(&d);
 }
@@ -128,7 +128,7 @@ static void test_golden(void **state)
     struct devices d;
     struct mem m = {0};
     struct tensor_file file;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_moe_route);
     tensor_file_open("tests/data/op_goldens.safetensors", &file);
     const struct qrn_tensor ids =
         golden_tensor(&m, &file, "moe_route.0.experts", QRN_I32, 2, chosen);

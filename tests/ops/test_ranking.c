@@ -39,7 +39,7 @@ static void test_reference(void **state)
 {
     (void)state;
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_top_k);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mem m = {0};
         struct rng r = {i};
@@ -66,7 +66,7 @@ static void test_strided(void **state)
     struct devices d;
     struct mem m = {0};
     struct rng r = {50};
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_top_k);
     const struct qrn_tensor x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 50});
     const struct qrn_tensor ids = mem_tensor(&m, QRN_I32, 2, (const int64_t[]){6, 9});
     const struct qrn_tensor values = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){6, 11});

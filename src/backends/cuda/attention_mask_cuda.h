@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * What attention_mask is given. */
+ * What attention_mask and attention_classify_tiles are given. */
 #ifndef QUERN_BACKENDS_CUDA_ATTENTION_MASK_CUDA_H
 #define QUERN_BACKENDS_CUDA_ATTENTION_MASK_CUDA_H
 
-#include "backends/cuda/rows_cuda.h"
+#include <stdint.h>
 
+/* Strides in elements. */
 struct qrn_attention_mask_params {
-    struct qrn_rows_shape shape;
-    struct qrn_rows out;
-    int64_t q_offset, window; /* window 0: none */
-    int64_t pieces_per_row;   /* of 128 elements */
-    int64_t n_pieces;
-    int32_t dtype; /* f32 or bf16 */
-    int32_t causal;
+    uint64_t mask; /* written by attention_mask, read by the other; 0: none */
+    uint8_t *classes;
+    int64_t mask_stride, classes_stride;
+    int64_t n_tokens, n_kv, q_offset, window, tile_q, tile_k, n_tiles_q, n_tiles_k;
+    int32_t dtype, causal;
 };
 
 #endif

@@ -1,26 +1,79 @@
 /* SPDX-License-Identifier: MIT
- * kv_append: a warp takes 128 elements of a row.  From a position that is negative or too far nothing
- * is stored outside of the cache. */
+ * kv_append and kv_append_paged: copies, bound by memory.  Pages hold keys transposed: 32 tokens x 32
+ * dimensions of them go through shared memory, so that both sides are read and written in lines. */
+#include "backends/cuda/device/paged.cuh"
 #include "backends/cuda/device/rows.cuh"
-#include "backends/cuda/kv_append_cuda.h"
 
-QRN_DEVICE_FUNCTION(qrn_kv_append, 256, 4, qrn_kv_append_params)
+/* A warp takes 128 elements of a row; blockIdx.y is the head, z keys or values. */
+QRN_DEVICE_FUNCTION(qrn_kv_append, 256, 2, qrn_kv_append_params)
 {
-    const int64_t step = (int64_t)gridDim.x * (blockDim.x / 32), position = *p.position;
-    for (int64_t piece = (int64_t)blockIdx.x * (blockDim.x / 32) + qrn_warp(); piece < p.n_pieces;
-         piece += step) {
-        const int64_t row = piece / p.pieces_per_row, token = p.first + row / p.n_heads,
-                      head = row % p.n_heads;
-        const int64_t i = (piece - row * p.pieces_per_row) * QRN_PIECE + 4 * qrn_lane();
-        const int64_t slot = p.ring ? (position + token) % p.capacity : position + token;
-        if (position < 0 || slot >= p.capacity) continue;
+    const qrn_kv_append_side &s = p.side[blockIdx.z];
+    const int64_t position = *p.position, pieces = (s.d + QRN_PIECE - 1) / QRN_PIECE;
+    const int64_t kept = p.n_tokens < p.capacity ? p.n_tokens : p.capacity;
+    if (position < 0 || (!p.ring && p.n_tokens > p.capacity - position)) return;
+    const int64_t step = (int64_t)gridDim.x * 8;
+    for (int64_t i = (int64_t)blockIdx.x * 8 + qrn_warp(); i < kept * pieces; i += step) {
+        const int64_t t = p.n_tokens - kept + i / pieces;
+        const int64_t at = i % pieces * QRN_PIECE + 4 * qrn_lane();
+        const char *from = (const char *)(uintptr_t)s.x + t * s.x_token + blockIdx.y * s.x_head;
+        char *to = (char *)(uintptr_t)s.cache + blockIdx.y * s.cache_head +
+                   (position + t) % p.capacity * s.cache_slot;
         float x[4];
-        qrn_load4((const float *)((const char *)(uintptr_t)p.x.data + token * p.x.stride[1] +
-                                  head * p.x.stride[2]),
-                  i, p.d, x);
-        qrn_store4_as(p.cache_dtype,
-                      (char *)(uintptr_t)p.cache.data + head * p.cache.stride[1] +
-                          slot * p.cache.stride[2],
-                      i, p.d, x);
+        qrn_load4((const float *)from, at, s.d, x);
+        qrn_store4_as(s.dtype, to, at, s.d, x);
     }
+}
+
+enum { TILE = 32, TILE_ROWS = 8 };
+
+static __device__ __forceinline__ void put(char *head, int half, int64_t i, float x)
+{
+    if (half)
+        ((uint16_t *)head)[i] = qrn_f16_of_float(x);
+    else
+        ((float *)head)[i] = x;
+}
+
+/* A block takes 32 tokens x 32 dimensions of head blockIdx.y, of keys (z 0) or values. */
+QRN_DEVICE_FUNCTION(qrn_kv_append_paged, 256, 2, qrn_kv_append_paged_params)
+{
+    __shared__ float tile[TILE][TILE + 1];
+    __shared__ char *heads[TILE]; /* where the head of a token's page is; NULL: nowhere */
+    __shared__ int slots[TILE];
+    const bool values = blockIdx.z != 0;
+    const int64_t d = p.paged.head_dim, tiles = (d + TILE - 1) / TILE;
+    const int64_t first = blockIdx.x / tiles * TILE, at = blockIdx.x % tiles * TILE;
+    const int lane = qrn_lane(), warp = qrn_warp();
+    if (warp == 0) {
+        const int64_t t = first + lane;
+        char *head = nullptr;
+        if (t < p.paged.n_tokens) {
+            qrn_paged_seq s;
+            const int64_t seq = qrn_paged_find(p.paged, t);
+            const bool good = qrn_paged_seq_at(p.paged, seq, &s);
+            const int64_t stands = s.position + t - s.first;
+            if (good && t >= s.first && t < s.first + s.n_new) {
+                head = qrn_paged_page(p.paged, seq, stands / QRN_PAGE);
+                slots[lane] = (int)(stands % QRN_PAGE);
+            }
+        }
+        const int64_t nth = (values ? p.paged.n_kv_heads : 0) + blockIdx.y;
+        heads[lane] = head ? head + nth * QRN_PAGE * d * (p.half ? 2 : 4) : nullptr;
+    }
+    __syncthreads();
+    const float *x = values ? p.v + blockIdx.y * p.v_head : p.k + blockIdx.y * p.k_head;
+    const int64_t stride = values ? p.v_token : p.k_token;
+    for (int i = warp; i < TILE; i += TILE_ROWS) {
+        if (!heads[i] || at + lane >= d) continue;
+        const float y = x[(first + i) * stride + at + lane];
+        if (values)
+            put(heads[i], p.half, slots[i] * d + at + lane, y);
+        else
+            tile[i][lane] = y;
+    }
+    if (values) return;
+    __syncthreads();
+    for (int i = warp; i < TILE; i += TILE_ROWS)
+        if (heads[lane] && at + i < d)
+            put(heads[lane], p.half, (at + i) * QRN_PAGE + slots[lane], tile[lane][i]);
 }
