@@ -6,7 +6,13 @@
 
 #include <stdint.h>
 
-static inline void qrn_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+#ifdef __CUDACC__
+#define QRN_PHILOX static inline __device__ /* device code draws the same */
+#else
+#define QRN_PHILOX static inline
+#endif
+
+QRN_PHILOX void qrn_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];
@@ -26,7 +32,7 @@ static inline void qrn_philox4x32(const uint32_t counter[4], const uint32_t key[
 }
 
 /* Uniform in [0, 1), 53 bits: the draw number position of a seed. */
-static inline double qrn_uniform_at(uint64_t seed, uint64_t position)
+QRN_PHILOX double qrn_uniform_at(uint64_t seed, uint64_t position)
 {
     const uint32_t counter[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

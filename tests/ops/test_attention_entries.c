@@ -73,7 +73,7 @@ static void test_entries(void **state)
     struct tensor_file f;
     struct devices d;
     tensor_file_open(path ? path : "tests/data/attention_goldens.safetensors", &f);
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_attention);
     for (int i = path ? 0 : 4; i < 6; i++) {
         struct mem m = {0};
         const struct qrn_tensor q = entry(&m, &f, i, "q", QRN_F32),

@@ -53,7 +53,7 @@ static void test_reference(void **state)
     (void)state;
     static const int64_t sizes[] = {1, 2, 17, 100};
     struct devices d;
-    devices_open(&d, 2);
+    devices_open_for(&d, 2, QRN_OP_sample);
     for (size_t i = 0; i < N_SETTINGS; i++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
             for (uint64_t position = 0; position < 4; position++) {

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ * attention and attention_paged: what the kernels are given, how work is cut. */
+#include "backends/cuda/attention_cuda.h"
+#include "backends/cuda/paged.h"
+#include "backends/cuda/rows.h"
+#include "ops/attention_row.h"
+
+QRN_CUDA_IMAGE(attention);
+
+/* Split where fewer blocks than these would run, as far as the partials stay below so many bytes. */
+enum { ENOUGH_BLOCKS = 264, PLAIN_ROWS = 16, PLAIN_DIMS = 256, MOST_SPLITS = 65535 };
+#define MOST_PARTIAL_BYTES ((double)(256 << 20))
+
+/* Of no elements there may be no memory. */
+static void *data_of(const struct qrn_tensor *t)
+{
+    return t->n_dims && qrn_tensor_n_elements(t) ? t->data : NULL;
+}
+
+static struct qrn_attention_params params_of(const struct qrn_attention_args *a)
+{
+    const struct qrn_tensor q = attention_batched(a->q), k = attention_batched(a->k),
+                            v = attention_batched(a->v), out = attention_batched(a->out);
+    struct qrn_attention_params p = {
+        .q = data_of(&q), .out = out.data, .k = data_of(&k), .v = data_of(&v),
+        .mask = data_of(&a->mask), .classes = data_of(&a->classes),
+        .q_batch = q.stride[0], .q_token = q.stride[1], .q_head = q.stride[2],
+        .out_batch = out.stride[0], .out_token = out.stride[1], .out_head = out.stride[2],
+        .k_batch = k.stride[0], .k_token = k.stride[1], .k_head = k.stride[2],
+        .v_batch = v.stride[0], .v_token = v.stride[1], .v_head = v.stride[2],
+        .classes_stride = a->classes.stride[0], .n_batch = q.shape[0], .n_tokens = q.shape[1],
+        .n_kv = k.shape[1], .q_offset = a->q_offset, .window = a->window, .d_k = q.shape[3],
+        .d_v = v.shape[3], .n_heads = q.shape[2], .n_kv_heads = k.shape[2],
+        .group = q.shape[2] / k.shape[2], .kv_type = (int32_t)a->k.dtype,
+        .mask_type = (int32_t)a->mask.dtype, .causal = a->causal, .scale = a->scale,
+        .softcap = a->softcap};
+    const int n = a->mask.n_dims;
+    if (n) p.mask_token = a->mask.stride[n - 2];
+    if (n > 2) p.mask_head = a->mask.stride[n - 3];
+    if (n > 3) p.mask_batch = a->mask.stride[0];
+    return p;
+}
+
+static struct qrn_attention_params params_of_paged(const struct qrn_attention_paged_args *a)
+{
+    const int64_t d = a->q.shape[2];
+    return (struct qrn_attention_params){
+        .paged = qrn_paged_of(&a->seq_begin, &a->position, &a->pages, a->q.shape[0], a->n_kv_heads, d,
+                              a->page_offset),
+        .q = a->q.data, .out = a->out.data, .q_token = a->q.stride[0], .q_head = a->q.stride[1],
+        .out_token = a->out.stride[0], .out_head = a->out.stride[1], .n_batch = 1,
+        .n_tokens = a->q.shape[0], .n_kv = a->pages.shape[1] * QRN_KV_PAGE_TOKENS,
+        .window = a->window, .d_k = d, .d_v = d, .n_heads = a->q.shape[1],
+        .n_kv_heads = a->n_kv_heads, .group = a->q.shape[1] / a->n_kv_heads,
+        .kv_type = (int32_t)a->kv_type, .causal = true, .scale = a->scale, .softcap = a->softcap};
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Tiles of `rows` rows, for all that the sequences may be. */
+static int64_t tiles_of(const struct qrn_attention_params *p, int64_t rows)
+{
+    if (p->n_tokens == 0) return 0;
+    if (p->paged.pages) return p->n_tokens * p->group / rows + p->paged.n_seqs;
+    return (p->n_tokens * p->group + rows - 1) / rows;
+}
+
+/* Sets n_tiles and n_runs; how many blocks share a tile's runs, 1: none. */
+static int64_t plan(struct qrn_attention_params *p, int64_t rows, int64_t dims)
+{
+    p->n_tiles = tiles_of(p, rows);
+    p->n_parts = (int32_t)((p->d_v + dims - 1) / dims);
+    p->n_runs = (p->n_kv + QRN_ATTENTION_RUN - 1) / QRN_ATTENTION_RUN;
+    if (p->window && p->causal)
+        p->n_runs = smaller(p->n_runs, (p->window - 1) / QRN_ATTENTION_RUN + 2);
+    const int64_t n_blocks = p->n_batch * p->n_tiles * p->n_kv_heads * p->n_parts;
+    const double bytes = (double)(p->n_batch * p->n_tokens * p->n_heads) * (double)p->n_runs *
+                         (double)(p->d_v + 2) * 4.0;
+    if (n_blocks == 0 || n_blocks >= ENOUGH_BLOCKS || p->n_runs < 2 || bytes > MOST_PARTIAL_BYTES)
+        return 1;
+    return smaller(smaller(p->n_runs, 2 * ENOUGH_BLOCKS / n_blocks + 1), MOST_SPLITS);
+}
+
+static size_t partial_bytes(struct qrn_attention_params *p, int64_t rows, int64_t dims)
+{
+    if (plan(p, rows, dims) < 2) return 0;
+    return (size_t)(p->n_batch * p->n_tokens * p->n_heads * p->n_runs * (p->d_v + 2)) * sizeof(float);
+}
+
+static void merge_runs(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_attention, "qrn_attention_merge_runs", 0};
+    p->n_tiles = tiles_of(p, 1);
+    qrn_cuda_launch(stream, &f,
+                    (struct qrn_cuda_grid){.n_blocks = p->n_batch * p->n_tiles,
+                                           .n_blocks_y = (unsigned)p->n_kv_heads, .n_threads = 128},
+                    p);
+}
+
+static void run_plain(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
+{
+    static const struct qrn_cuda_function floats = {qrn_cuda_image_attention, "qrn_attention_f32", 0},
+                                          halves = {qrn_cuda_image_attention, "qrn_attention_16", 0};
+    const int64_t n_splits = plan(p, PLAIN_ROWS, PLAIN_DIMS);
+    if (p->d_v == 0) return;
+    if (n_splits > 1) p->partial = (float *)(uintptr_t)stream->scratch;
+    qrn_cuda_launch(stream, p->kv_type == QRN_F32 ? &floats : &halves,
+                    (struct qrn_cuda_grid){.n_blocks = p->n_batch * p->n_tiles,
+                                           .n_blocks_y = (unsigned)(p->n_kv_heads * p->n_parts),
+                                           .n_blocks_z = (unsigned)n_splits,
+                                           .n_threads = QRN_THREADS},
+                    p);
+    if (n_splits > 1) merge_runs(stream, p);
+}
+
+static size_t plain_scratch(const void *args, int n_threads)
+{
+    struct qrn_attention_params p = params_of(args);
+    (void)n_threads;
+    return partial_bytes(&p, PLAIN_ROWS, PLAIN_DIMS);
+}
+
+static void run(void *stream, const void *args)
+{
+    struct qrn_attention_params p = params_of(args);
+    run_plain(stream, &p);
+}
+
+const struct qrn_kernel qrn_cuda_attention_plain = {
+    .op = QRN_OP_attention, .name = "cuda.attention.plain", .needs = QRN_CUDA_SM80,
+    .scratch_bytes = plain_scratch, .run = run,
+};
+
+static size_t paged_plain_scratch(const void *args, int n_threads)
+{
+    struct qrn_attention_params p = params_of_paged(args);
+    (void)n_threads;
+    return partial_bytes(&p, PLAIN_ROWS, PLAIN_DIMS);
+}
+
+static void run_paged(void *stream, const void *args)
+{
+    struct qrn_attention_params p = params_of_paged(args);
+    run_plain(stream, &p);
+}
+
+const struct qrn_kernel qrn_cuda_attention_paged_plain = {
+    .op = QRN_OP_attention_paged, .name = "cuda.attention_paged.plain", .needs = QRN_CUDA_SM80,
+    .scratch_bytes = paged_plain_scratch, .run = run_paged,
+};

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ * What attention and attention_paged are given.
+ *
+ * Keys are taken in blocks of 64 and blocks in runs of 4, both on a grid fixed at key 0.  Within a run
+ * a row's softmax goes on from block to block; runs begin anew and are merged in ascending order.  So a
+ * row's bits are the same whether one block of threads walks all runs or each run has one of its own,
+ * whose (m, l, o) then go through scratch. */
+#ifndef QUERN_BACKENDS_CUDA_ATTENTION_CUDA_H
+#define QUERN_BACKENDS_CUDA_ATTENTION_CUDA_H
+
+#include "backends/cuda/kv_append_cuda.h"
+
+enum {
+    QRN_ATTENTION_BLOCK = 64,
+    QRN_ATTENTION_RUN = 256,
+    QRN_ATTENTION_TILE_Q = 32 /* of classes, whose tiles have 64 keys */
+};
+
+/* Strides in elements; those of batches are 0 where there is none. */
+struct qrn_attention_params {
+    struct qrn_paged paged; /* of attention_paged; else paged.pages is NULL */
+    const float *q;
+    float *out, *partial; /* partial: [batch and token][head][n_runs][d_v + 2], or NULL: no split */
+    const void *k, *v, *mask;
+    const uint8_t *classes;
+    int64_t q_batch, q_token, q_head, out_batch, out_token, out_head;
+    int64_t k_batch, k_token, k_head, v_batch, v_token, v_head;
+    int64_t mask_batch, mask_head, mask_token, classes_stride;
+    int64_t n_batch, n_tokens, n_kv, q_offset, window, d_k, d_v;
+    int64_t n_tiles, n_runs; /* tiles of rows, for each batch or in all; runs that a row may have */
+    int64_t n_heads, n_kv_heads, group;
+    int32_t kv_type, mask_type, causal, n_parts; /* n_parts: of d_v */
+    float scale, softcap;
+};
+
+#endif

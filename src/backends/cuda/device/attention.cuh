@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT
+ * What the attention kernels share: which rows a block of threads has, which keys those attend to, how
+ * a product becomes a score, how runs are merged.
+ *
+ * A tile is some rows of one batch or sequence and one kv head; row r of it is token r / group and head
+ * r % group of the group, so that keys and values serve all heads of a group at once. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_ATTENTION_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_ATTENTION_CUH
+
+#include <quern/dtype.h>
+#include "backends/cuda/attention_cuda.h"
+#include "backends/cuda/device/paged.cuh"
+#include "backends/cuda/device/rows.cuh"
+
+#define QRN_MINUS_INFINITY __uint_as_float(0xff800000u)
+#define QRN_LOG2_E 1.44269504f
+
+/* Of a tile: the same in all threads. */
+struct qrn_attention_tile {
+    int64_t batch;            /* or sequence */
+    int64_t first_row;        /* of the batch's or sequence's tokens x group */
+    int64_t first_token;      /* in q, of the sequence */
+    int64_t position;         /* of that token */
+    int64_t n_kv, begin, end; /* keys that any row attends to, by position */
+    int n_rows;               /* 0: nothing to do */
+    bool bad;                 /* the sequence's numbers cannot be: NaN */
+};
+
+/* Keys begin .. end - 1 that the token at position at attends to. */
+static __device__ __forceinline__ void qrn_attention_range(const qrn_attention_params &p, int64_t at,
+                                                           int64_t n_kv, int64_t *begin, int64_t *end)
+{
+    *end = p.causal && at + 1 < n_kv ? at + 1 : n_kv;
+    *begin = p.window && at + 1 > p.window ? at + 1 - p.window : 0;
+    if (*end < 0) *end = 0;
+    if (*begin > *end) *begin = *end;
+}
+
+static __device__ __forceinline__ void qrn_attention_tile_range(const qrn_attention_params &p,
+                                                                qrn_attention_tile *t)
+{
+    int64_t unused;
+    const int64_t first = t->first_row / p.group, last = (t->first_row + t->n_rows - 1) / p.group;
+    qrn_attention_range(p, t->position + first, t->n_kv, &t->begin, &unused);
+    qrn_attention_range(p, t->position + last, t->n_kv, &unused, &t->end);
+}
+
+/* Tiles of sequence s are numbered from begin[s] * group / rows + s on: more than it has. */
+static __device__ qrn_attention_tile qrn_attention_paged_tile(const qrn_attention_params &p,
+                                                              int64_t nth, int rows)
+{
+    qrn_attention_tile t = {};
+    int64_t low = 0, high = p.paged.n_seqs;
+    while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        if (p.paged.seq_begin[middle] * p.group / rows + middle <= nth)
+            low = middle;
+        else
+            high = middle;
+    }
+    qrn_paged_seq s;
+    const bool good = qrn_paged_seq_at(p.paged, low, &s);
+    const int64_t first = (nth - low - s.first * p.group / rows) * rows;
+    int64_t n_new = s.n_new;
+    if (s.first < 0 || s.first > p.n_tokens) return t;
+    if (s.first + n_new > p.n_tokens) n_new = p.n_tokens - s.first;
+    const int64_t left = n_new * p.group - first;
+    if (first < 0 || left <= 0) return t;
+    t.batch = low;
+    t.first_row = first;
+    t.first_token = s.first;
+    t.position = s.position;
+    t.n_kv = p.paged.max_pages * QRN_PAGE;
+    t.n_rows = (int)(left < rows ? left : rows);
+    t.bad = !good;
+    if (good) qrn_attention_tile_range(p, &t);
+    return t;
+}
+
+/* The tile of this block, of up to `rows` rows. */
+static __device__ __forceinline__ qrn_attention_tile qrn_attention_tile_of(const qrn_attention_params &p,
+                                                                           int rows)
+{
+    if (p.paged.pages) return qrn_attention_paged_tile(p, blockIdx.x, rows);
+    qrn_attention_tile t = {};
+    t.batch = blockIdx.x / p.n_tiles;
+    t.first_row = (blockIdx.x - t.batch * p.n_tiles) * rows;
+    const int64_t left = p.n_tokens * p.group - t.first_row;
+    t.position = p.q_offset;
+    t.n_kv = p.n_kv;
+    t.n_rows = (int)(left < rows ? left : rows);
+    qrn_attention_tile_range(p, &t);
+    return t;
+}
+
+/* One row of a tile. */
+struct qrn_attention_row {
+    int64_t token, head, begin, end; /* the token in its batch or sequence */
+};
+
+static __device__ __forceinline__ qrn_attention_row qrn_attention_row_of(const qrn_attention_params &p,
+                                                                         const qrn_attention_tile &t,
+                                                                         int64_t kv_head, int r)
+{
+    qrn_attention_row row;
+    row.token = (t.first_row + r) / p.group;
+    row.head = kv_head * p.group + (t.first_row + r - row.token * p.group);
+    qrn_attention_range(p, t.position + row.token, t.n_kv, &row.begin, &row.end);
+    return row;
+}
+
+static __device__ __forceinline__ const float *qrn_attention_q(const qrn_attention_params &p,
+                                                               const qrn_attention_tile &t,
+                                                               const qrn_attention_row &r)
+{
+    if (p.paged.pages) return p.q + (t.first_token + r.token) * p.q_token + r.head * p.q_head;
+    return p.q + t.batch * p.q_batch + r.token * p.q_token + r.head * p.q_head;
+}
+
+static __device__ __forceinline__ float *qrn_attention_out(const qrn_attention_params &p,
+                                                           const qrn_attention_tile &t,
+                                                           const qrn_attention_row &r)
+{
+    if (p.paged.pages) return p.out + (t.first_token + r.token) * p.out_token + r.head * p.out_head;
+    return p.out + t.batch * p.out_batch + r.token * p.out_token + r.head * p.out_head;
+}
+
+/* Where a row's partial of a run is: m, l, then o. */
+static __device__ __forceinline__ float *qrn_attention_partial(const qrn_attention_params &p,
+                                                               const qrn_attention_tile &t,
+                                                               const qrn_attention_row &r, int64_t run)
+{
+    const int64_t token = (p.paged.pages ? t.first_token : t.batch * p.n_tokens) + r.token;
+    const int64_t nth = run - r.begin / QRN_ATTENTION_RUN;
+    return p.partial + ((token * p.n_heads + r.head) * p.n_runs + nth) * (p.d_v + 2);
+}
+
+/* What becomes of the tile's keys of a block: 0 nothing is attended to, 1 look at each, 2 all are. */
+static __device__ __forceinline__ int qrn_attention_class(const qrn_attention_params &p,
+                                                          const qrn_attention_tile &t, int64_t block)
+{
+    const int64_t key = block * QRN_ATTENTION_BLOCK;
+    if (key >= t.end || key + QRN_ATTENTION_BLOCK <= t.begin) return 0;
+    const int64_t first = t.first_row / p.group, last = (t.first_row + t.n_rows - 1) / p.group;
+    int64_t begin, end, unused;
+    qrn_attention_range(p, t.position + first, t.n_kv, &unused, &end);
+    qrn_attention_range(p, t.position + last, t.n_kv, &begin, &unused);
+    const bool whole = begin <= key && end >= key + QRN_ATTENTION_BLOCK;
+    if (!p.classes) return whole && !p.mask ? 2 : 1;
+    bool any = false, all = true;
+    for (int64_t i = first / QRN_ATTENTION_TILE_Q; i <= last / QRN_ATTENTION_TILE_Q; i++) {
+        const int c = p.classes[i * p.classes_stride + block];
+        any = any || c != 0;
+        all = all && c == 2;
+    }
+    return !any ? 0 : whole && all ? 2 : 1;
+}
+
+/* What is added to the score of key j, -infinity where it is masked; of a block of class 1. */
+static __device__ __forceinline__ float qrn_attention_mask_at(const qrn_attention_params &p,
+                                                              const qrn_attention_tile &t,
+                                                              const qrn_attention_row &r, int64_t j)
+{
+    if (j < r.begin || j >= r.end) return QRN_MINUS_INFINITY;
+    if (p.classes) {
+        const int c = p.classes[r.token / QRN_ATTENTION_TILE_Q * p.classes_stride +
+                                j / QRN_ATTENTION_BLOCK];
+        if (c != 1) return c == 2 ? 0.0f : QRN_MINUS_INFINITY;
+    }
+    if (!p.mask) return 0.0f;
+    const int64_t at = t.batch * p.mask_batch + r.head * p.mask_head + r.token * p.mask_token + j;
+    const uint16_t *halves = (const uint16_t *)p.mask;
+    const float x = p.mask_type == QRN_F32    ? ((const float *)p.mask)[at]
+                    : p.mask_type == QRN_BF16 ? qrn_float_of_bf16(halves[at])
+                                              : qrn_float_of_f16(halves[at]);
+    return x <= -1e30f ? QRN_MINUS_INFINITY : x;
+}
+
+/* The score in base 2 of a product. */
+static __device__ __forceinline__ float qrn_attention_score(const qrn_attention_params &p, float x)
+{
+    x *= p.scale;
+    if (p.softcap != 0.0f) x = p.softcap * tanhf(x / p.softcap);
+    return x;
+}
+
+#ifdef QRN_EMULATED
+static inline float qrn_exp2(float x)
+{
+    return exp2f(x);
+}
+#else
+static __device__ __forceinline__ float qrn_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#endif
+
+/* 2^(x - m), where m is the greatest of some x; -infinity gives 0 even if all are. */
+static __device__ __forceinline__ float qrn_exp2_below(float x, float m)
+{
+    return x == QRN_MINUS_INFINITY ? 0.0f : qrn_exp2(x - (m == QRN_MINUS_INFINITY ? 0.0f : m));
+}
+
+/* What l and o of a state are multiplied by (a), and those of a run (b), to be added. */
+struct qrn_attention_merge {
+    float m, a, b;
+    bool empty; /* nothing of the run is attended to: the state stays as it is */
+};
+
+static __device__ __forceinline__ qrn_attention_merge qrn_attention_merging(float state_m, float m,
+                                                                            float l)
+{
+    const float most = fmaxf(state_m, m);
+    return qrn_attention_merge{most, qrn_exp2_below(state_m, most),
+                               m == QRN_MINUS_INFINITY ? 1.0f : qrn_exp2(m - most),
+                               m == QRN_MINUS_INFINITY && l == 0.0f};
+}
+
+#endif
