@@ -63,6 +63,12 @@ static const struct shape shapes[] = {
      "one unit for all lanes"},
     {0, 3, 1000, 140, 1, 8, 8, QRN_F32, HEADS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1,
      "a group larger than a unit"},
+    {0, 40, 600, 6, 2, 64, 64, QRN_F16, HEADS_FIRST, true, 560, 300, NO_MASK, 0, 0, 2,
+     "halves, a window over runs"},
+    {2, 21, 330, 4, 1, 128, 128, QRN_F16, TOKENS_FIRST, true, 309, 0, 2, QRN_F32, 20, 1,
+     "halves, batch, one mask, softcap"},
+    {0, 1, 1100, 8, 1, 256, 256, QRN_F16, HEADS_FIRST, true, 1099, 0, NO_MASK, 0, 0, 1,
+     "halves, one query"},
     {0, 2, 0, 2, 1, 8, 8, QRN_F32, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1, "no keys: zeros"},
     {0, 0, 4, 2, 1, 8, 8, QRN_F32, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1, "no queries"},
 };
@@ -267,53 +273,50 @@ static void test_rows_alone(void **state)
     mem_free_all(&m);
 }
 
-/* What is not attended to may be anything. */
-static void test_garbage(void **state)
+/* What is not attended to may be anything: beyond the causal limit; before the window; under a
+ * mask; or attended to by later rows alone. */
+static void garbage(enum qrn_dtype type, int64_t width, int how)
 {
-    (void)state;
+    enum { N = 10, N_KV = 200 };
     struct mem m = {0};
     struct devices d;
+    struct rng r = {(uint64_t)how};
+    const struct shape s = {.n_tokens = N, .n_kv = N_KV, .n_heads = 2, .n_kv_heads = 1, .d_k = width,
+                            .d_v = width, .kv_type = type, .layout = TOKENS_FIRST,
+                            .causal = how != 2, .q_offset = 120, .window = how == 1 ? 5 : 0,
+                            .mask_dims = how == 2 ? 2 : NO_MASK, .mask_type = QRN_F32, .spread = 1};
+    const struct qrn_attention_args a = make(&m, &r, &s);
+    const int64_t from = how == 1 ? 116 : how == 2 ? 70 : 0, to = how == 3 ? 125 : 130;
+    const int64_t n_rows = how == 3 ? 5 : N;
+    for (int64_t i = 0; i < N && how == 2; i++)
+        for (int64_t j = 0; j < N_KV; j++)
+            ((float *)a.mask.data)[i * N_KV + j] = j < from || j >= to ? -INFINITY : 0.0f;
     devices_open_for(&d, 1, QRN_OP_attention);
-    for (int how = 0; how < 3;
-         how++) { /* beyond the causal limit; before the window; under a mask */
-        const struct shape s = {0,
-                                10,
-                                200,
-                                2,
-                                1,
-                                20,
-                                20,
-                                QRN_F32,
-                                TOKENS_FIRST,
-                                how < 2,
-                                120,
-                                how == 1 ? 5 : 0,
-                                how == 2 ? 2 : 0,
-                                QRN_F32,
-                                0,
-                                1,
-                                "garbage"};
-        struct rng r = {(uint64_t)how};
-        struct qrn_attention_args a = make(&m, &r, &s);
-        for (int64_t i = 0; i < 10 && how == 2; i++)
-            for (int64_t j = 0; j < 200; j++)
-                ((float *)a.mask.data)[i * 200 + j] = j < 70 || j >= 130 ? -INFINITY : 0.0f;
-        const int64_t from = how == 0 ? 0 : how == 1 ? 116 : 70, to = how == 2 ? 130 : 130;
-        for (size_t j = 0; j < d.n; j++) {
-            for (int64_t i = 0; i < 200 * 20; i++)
-                if (i / 20 < from || i / 20 >= to)
-                    ((float *)a.k.data)[i] = ((float *)a.v.data)[i] = 1.0f;
-            const float *want = run_copy(&m, d.dev[j], &a);
-            for (int64_t i = 0; i < 200 * 20; i++)
-                if (i / 20 < from || i / 20 >= to)
-                    ((float *)a.k.data)[i] = ((float *)a.v.data)[i] = i % 2 ? NAN : INFINITY;
-            const float *got = run_copy(&m, d.dev[j], &a);
-            for (int64_t i = 0; i < 10 * 2 * 20; i++) assert_true(isfinite(got[i]));
-            assert_memory_equal(got, want, 10 * 2 * 20 * sizeof *got);
+    for (size_t j = 0; j < d.n; j++) {
+        const float *out[2];
+        for (int bad = 0; bad < 2; bad++) {
+            for (int64_t i = 0; i < N_KV * width; i++) {
+                const float x = !bad ? 1.0f : i % 2 ? NAN : INFINITY;
+                if (i / width >= from && i / width < to) continue;
+                set(&a.k, i, x);
+                set(&a.v, i, x);
+            }
+            out[bad] = run_copy(&m, d.dev[j], &a);
         }
+        for (int64_t i = 0; i < n_rows * 2 * width; i++) assert_true(isfinite(out[1][i]));
+        assert_memory_equal(out[1], out[0], (size_t)(n_rows * 2 * width) * sizeof(float));
     }
     devices_close(&d);
     mem_free_all(&m);
+}
+
+static void test_garbage(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        garbage(QRN_F32, 20, how);
+        garbage(QRN_F16, 64, how);
+    }
 }
 
 /* The paged form and this one are the same sums. */

@@ -96,7 +96,7 @@ static void test_strided(void **state)
 /* --- one sequence, one set of bits --- */
 
 enum { N_SEQS = 5, HEADS = 4, KV_HEADS = 2 };
-static const int64_t at[N_SEQS] = {0, 62, 64, 127, 300}, takes[N_SEQS] = {1, 3, 64, 65, 200};
+static const int64_t at[N_SEQS] = {0, 62, 64, 127, 300}, all_takes[N_SEQS] = {1, 3, 64, 65, 200};
 enum { LONGEST = 500 };
 
 struct history { /* all there is of each sequence: [LONGEST, heads, head_dim] */
@@ -136,9 +136,9 @@ static void feed(struct qrn_device *dev, const struct paged_cache *all, const st
     }
 }
 
-/* The last takes[s] tokens of all sequences in one call. */
+/* takes[s] tokens of all sequences s in one call. */
 static void feed_batch(struct mem *m, struct qrn_device *dev, struct paged_cache *c,
-                       const struct history *h)
+                       const struct history *h, const int64_t *takes)
 {
     const int64_t n = cache_step(c, at, takes), d = c->head_dim;
     struct qrn_tensor q = mem_tensor(m, QRN_F32, 3, (const int64_t[]){n, HEADS, d});
@@ -182,11 +182,11 @@ static void one_set_of_bits(enum qrn_dtype type, int64_t head_dim, const char *d
             cache_clear(&c);
             for (int s = 0; s < N_SEQS; s++) {
                 feed(dev, &c, &h, s, 0, at[s], batch ? 64 : steps[i]);
-                if (!batch) feed(dev, &c, &h, s, at[s], takes[s], steps[i]);
+                if (!batch) feed(dev, &c, &h, s, at[s], all_takes[s], steps[i]);
             }
-            if (batch) feed_batch(&m, dev, &c, &h);
+            if (batch) feed_batch(&m, dev, &c, &h, all_takes);
             for (int s = 0; s < N_SEQS; s++) {
-                const size_t n = (size_t)((at[s] + takes[s]) * HEADS * head_dim) * 4;
+                const size_t n = (size_t)((at[s] + all_takes[s]) * HEADS * head_dim) * 4;
                 if (threads == 1 && i == 0) {
                     want[s] = mem_guarded(&m, n);
                     memcpy(want[s], h.out[s].data, n);
@@ -211,6 +211,46 @@ static void test_bits(void **state)
         one_set_of_bits(QRN_F16, 64, disabled[i]);
         one_set_of_bits(QRN_F32, 20, disabled[i]);
     }
+}
+
+/* The same of a GPU: new tokens in calls of 64, 1, 7 and all at once with those of other
+ * sequences. */
+static void one_set_of_bits_on_gpu(enum qrn_dtype type, int64_t head_dim)
+{
+    static const int64_t steps[] = {64, 1, 7, 0}, takes[N_SEQS] = {1, 3, 9, 66, 12};
+    struct devices d;
+    struct mem m = {0};
+    struct rng r = {(uint64_t)head_dim};
+    struct paged_cache c;
+    void *want[N_SEQS];
+    devices_open_for(&d, 1, QRN_OP_attention_paged);
+    struct qrn_device *dev = d.dev[d.n - 1];
+    cache_init(&m, &c, type, N_SEQS, KV_HEADS, head_dim);
+    const struct history h = make_history(&m, &r, head_dim);
+    for (int i = 0; i < 4 && !qrn_device_host_reads(dev); i++) {
+        cache_clear(&c);
+        for (int s = 0; s < N_SEQS; s++) {
+            feed(dev, &c, &h, s, 0, at[s], 64);
+            if (steps[i]) feed(dev, &c, &h, s, at[s], takes[s], steps[i]);
+        }
+        if (!steps[i]) feed_batch(&m, dev, &c, &h, takes);
+        for (int s = 0; s < N_SEQS; s++) {
+            const size_t n = (size_t)((at[s] + takes[s]) * HEADS * head_dim) * 4;
+            if (i == 0) want[s] = memcpy(mem_guarded(&m, n), h.out[s].data, n);
+            if (memcmp(want[s], h.out[s].data, n) != 0)
+                fail_msg("%s, head_dim %d: sequence %d differs in calls of %d (0: batch)",
+                         qrn_dtype_info(type)->name, (int)head_dim, s, (int)steps[i]);
+        }
+    }
+    devices_close(&d);
+    mem_free_all(&m);
+}
+
+static void test_bits_on_gpu(void **state)
+{
+    (void)state;
+    one_set_of_bits_on_gpu(QRN_F16, 64);
+    one_set_of_bits_on_gpu(QRN_F32, 20);
 }
 
 /* A sequence too long for one lane is walked by all of them. */
@@ -299,8 +339,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_strided),
-        cmocka_unit_test(test_bits),      cmocka_unit_test(test_long),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_bits),      cmocka_unit_test(test_bits_on_gpu),
+        cmocka_unit_test(test_long),      cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

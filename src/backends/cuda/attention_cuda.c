@@ -7,7 +7,8 @@
 
 QRN_CUDA_IMAGE(attention);
 
-/* Split where fewer blocks than these would run, as far as the partials stay below so many bytes. */
+/* Split where fewer blocks than these would run, as far as the partials stay below so many
+ * bytes. */
 enum { ENOUGH_BLOCKS = 264, PLAIN_ROWS = 16, PLAIN_DIMS = 256, MOST_SPLITS = 65535 };
 #define MOST_PARTIAL_BYTES ((double)(256 << 20))
 
@@ -21,19 +22,40 @@ static struct qrn_attention_params params_of(const struct qrn_attention_args *a)
 {
     const struct qrn_tensor q = attention_batched(a->q), k = attention_batched(a->k),
                             v = attention_batched(a->v), out = attention_batched(a->out);
-    struct qrn_attention_params p = {
-        .q = data_of(&q), .out = out.data, .k = data_of(&k), .v = data_of(&v),
-        .mask = data_of(&a->mask), .classes = data_of(&a->classes),
-        .q_batch = q.stride[0], .q_token = q.stride[1], .q_head = q.stride[2],
-        .out_batch = out.stride[0], .out_token = out.stride[1], .out_head = out.stride[2],
-        .k_batch = k.stride[0], .k_token = k.stride[1], .k_head = k.stride[2],
-        .v_batch = v.stride[0], .v_token = v.stride[1], .v_head = v.stride[2],
-        .classes_stride = a->classes.stride[0], .n_batch = q.shape[0], .n_tokens = q.shape[1],
-        .n_kv = k.shape[1], .q_offset = a->q_offset, .window = a->window, .d_k = q.shape[3],
-        .d_v = v.shape[3], .n_heads = q.shape[2], .n_kv_heads = k.shape[2],
-        .group = q.shape[2] / k.shape[2], .kv_type = (int32_t)a->k.dtype,
-        .mask_type = (int32_t)a->mask.dtype, .causal = a->causal, .scale = a->scale,
-        .softcap = a->softcap};
+    struct qrn_attention_params p = {.q = data_of(&q),
+                                     .out = out.data,
+                                     .k = data_of(&k),
+                                     .v = data_of(&v),
+                                     .mask = data_of(&a->mask),
+                                     .classes = data_of(&a->classes),
+                                     .q_batch = q.stride[0],
+                                     .q_token = q.stride[1],
+                                     .q_head = q.stride[2],
+                                     .out_batch = out.stride[0],
+                                     .out_token = out.stride[1],
+                                     .out_head = out.stride[2],
+                                     .k_batch = k.stride[0],
+                                     .k_token = k.stride[1],
+                                     .k_head = k.stride[2],
+                                     .v_batch = v.stride[0],
+                                     .v_token = v.stride[1],
+                                     .v_head = v.stride[2],
+                                     .classes_stride = a->classes.stride[0],
+                                     .n_batch = q.shape[0],
+                                     .n_tokens = q.shape[1],
+                                     .n_kv = k.shape[1],
+                                     .q_offset = a->q_offset,
+                                     .window = a->window,
+                                     .d_k = q.shape[3],
+                                     .d_v = v.shape[3],
+                                     .n_heads = q.shape[2],
+                                     .n_kv_heads = k.shape[2],
+                                     .group = q.shape[2] / k.shape[2],
+                                     .kv_type = (int32_t)a->k.dtype,
+                                     .mask_type = (int32_t)a->mask.dtype,
+                                     .causal = a->causal,
+                                     .scale = a->scale,
+                                     .softcap = a->softcap};
     const int n = a->mask.n_dims;
     if (n) p.mask_token = a->mask.stride[n - 2];
     if (n > 2) p.mask_head = a->mask.stride[n - 3];
@@ -44,15 +66,28 @@ static struct qrn_attention_params params_of(const struct qrn_attention_args *a)
 static struct qrn_attention_params params_of_paged(const struct qrn_attention_paged_args *a)
 {
     const int64_t d = a->q.shape[2];
-    return (struct qrn_attention_params){
-        .paged = qrn_paged_of(&a->seq_begin, &a->position, &a->pages, a->q.shape[0], a->n_kv_heads, d,
-                              a->page_offset),
-        .q = a->q.data, .out = a->out.data, .q_token = a->q.stride[0], .q_head = a->q.stride[1],
-        .out_token = a->out.stride[0], .out_head = a->out.stride[1], .n_batch = 1,
-        .n_tokens = a->q.shape[0], .n_kv = a->pages.shape[1] * QRN_KV_PAGE_TOKENS,
-        .window = a->window, .d_k = d, .d_v = d, .n_heads = a->q.shape[1],
-        .n_kv_heads = a->n_kv_heads, .group = a->q.shape[1] / a->n_kv_heads,
-        .kv_type = (int32_t)a->kv_type, .causal = true, .scale = a->scale, .softcap = a->softcap};
+    return (struct qrn_attention_params){.paged = qrn_paged_of(&a->seq_begin, &a->position,
+                                                               &a->pages, a->q.shape[0],
+                                                               a->n_kv_heads, d, a->page_offset),
+                                         .q = a->q.data,
+                                         .out = a->out.data,
+                                         .q_token = a->q.stride[0],
+                                         .q_head = a->q.stride[1],
+                                         .out_token = a->out.stride[0],
+                                         .out_head = a->out.stride[1],
+                                         .n_batch = 1,
+                                         .n_tokens = a->q.shape[0],
+                                         .n_kv = a->pages.shape[1] * QRN_KV_PAGE_TOKENS,
+                                         .window = a->window,
+                                         .d_k = d,
+                                         .d_v = d,
+                                         .n_heads = a->q.shape[1],
+                                         .n_kv_heads = a->n_kv_heads,
+                                         .group = a->q.shape[1] / a->n_kv_heads,
+                                         .kv_type = (int32_t)a->kv_type,
+                                         .causal = true,
+                                         .scale = a->scale,
+                                         .softcap = a->softcap};
 }
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -87,23 +122,28 @@ static int64_t plan(struct qrn_attention_params *p, int64_t rows, int64_t dims)
 static size_t partial_bytes(struct qrn_attention_params *p, int64_t rows, int64_t dims)
 {
     if (plan(p, rows, dims) < 2) return 0;
-    return (size_t)(p->n_batch * p->n_tokens * p->n_heads * p->n_runs * (p->d_v + 2)) * sizeof(float);
+    return (size_t)(p->n_batch * p->n_tokens * p->n_heads * p->n_runs * (p->d_v + 2)) *
+           sizeof(float);
 }
 
 static void merge_runs(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
 {
-    static const struct qrn_cuda_function f = {qrn_cuda_image_attention, "qrn_attention_merge_runs", 0};
+    static const struct qrn_cuda_function f = {qrn_cuda_image_attention, "qrn_attention_merge_runs",
+                                               0};
     p->n_tiles = tiles_of(p, 1);
     qrn_cuda_launch(stream, &f,
                     (struct qrn_cuda_grid){.n_blocks = p->n_batch * p->n_tiles,
-                                           .n_blocks_y = (unsigned)p->n_kv_heads, .n_threads = 128},
+                                           .n_blocks_y = (unsigned)p->n_kv_heads,
+                                           .n_threads = 128},
                     p);
 }
 
 static void run_plain(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
 {
-    static const struct qrn_cuda_function floats = {qrn_cuda_image_attention, "qrn_attention_f32", 0},
-                                          halves = {qrn_cuda_image_attention, "qrn_attention_16", 0};
+    static const struct qrn_cuda_function floats = {qrn_cuda_image_attention, "qrn_attention_f32",
+                                                    0},
+                                          halves = {qrn_cuda_image_attention, "qrn_attention_16",
+                                                    0};
     const int64_t n_splits = plan(p, PLAIN_ROWS, PLAIN_DIMS);
     if (p->d_v == 0) return;
     if (n_splits > 1) p->partial = (float *)(uintptr_t)stream->scratch;
@@ -115,6 +155,127 @@ static void run_plain(struct qrn_cuda_stream *stream, struct qrn_attention_param
                     p);
     if (n_splits > 1) merge_runs(stream, p);
 }
+
+/* --- tensor cores: halves, heads of 64, 128, 256 --- */
+
+enum { FEW_ROWS = 16, MANY_ROWS = 64 };
+
+/* Rows of a tile: where sequences have few tokens, all would be padding. */
+static int64_t mma_rows(const struct qrn_attention_params *p)
+{
+    const int64_t n = p->paged.pages ? (p->paged.n_seqs > 0 ? p->paged.n_seqs : 1) : 1;
+    return p->n_tokens * p->group <= FEW_ROWS * n ? FEW_ROWS : MANY_ROWS;
+}
+
+/* Shared memory as device/attention_mma.cu lays it out. */
+#define MMA_SHARED(d, rows)                                                                    \
+    (4 * (rows) * (d) + 256 * (d) + 256 * (rows) + (rows)*4 * ((rows) == FEW_ROWS ? 17 : 11) + \
+     32 * (rows) + 160)
+#define MMA_FUNCTION(name, d, rows)                                                  \
+    {                                                                                \
+        qrn_cuda_image_attention_mma, "qrn_attention_mma_" name, MMA_SHARED(d, rows) \
+    }
+#define MMA_FUNCTIONS(name, rows)                                                 \
+    {                                                                             \
+        MMA_FUNCTION(name "_64", 64, rows), MMA_FUNCTION(name "_128", 128, rows), \
+            MMA_FUNCTION(name "_256", 256, rows)                                  \
+    }
+
+QRN_CUDA_IMAGE(attention_mma);
+
+static void run_mma(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
+{
+    static const struct qrn_cuda_function functions[2][2][3] = {
+        {MMA_FUNCTIONS("few", FEW_ROWS), MMA_FUNCTIONS("many", MANY_ROWS)},
+        {MMA_FUNCTIONS("paged_few", FEW_ROWS), MMA_FUNCTIONS("paged_many", MANY_ROWS)}};
+    const int64_t rows = mma_rows(p), n_splits = plan(p, rows, p->d_v);
+    if (n_splits > 1) p->partial = (float *)(uintptr_t)stream->scratch;
+    const struct qrn_cuda_function *f =
+        &functions[p->paged.pages != NULL][rows == MANY_ROWS][p->d_v / 128];
+    qrn_cuda_launch(stream, f,
+                    (struct qrn_cuda_grid){.n_blocks = p->n_batch * p->n_tiles,
+                                           .n_blocks_y = (unsigned)p->n_kv_heads,
+                                           .n_blocks_z = (unsigned)n_splits,
+                                           .n_threads = QRN_THREADS,
+                                           .shared_bytes = (unsigned)f->max_shared_bytes},
+                    p);
+    if (n_splits > 1) merge_runs(stream, p);
+}
+
+static bool is_mma_width(int64_t d)
+{
+    return d == 64 || d == 128 || d == 256;
+}
+
+/* Rows in pieces of 16 bytes. */
+static bool in_pieces(const struct qrn_tensor *t)
+{
+    bool good = (uintptr_t)t->data % 16 == 0;
+    for (int i = 0; i < t->n_dims - 1; i++) good = good && t->stride[i] % 8 == 0;
+    return good;
+}
+
+static bool mma_supports(const void *args)
+{
+    const struct qrn_attention_args *a = args;
+    const int64_t d = a->q.shape[a->q.n_dims - 1];
+    return a->k.dtype == QRN_F16 && is_mma_width(d) && a->v.shape[a->v.n_dims - 1] == d &&
+           in_pieces(&a->k) && in_pieces(&a->v);
+}
+
+static size_t mma_scratch(const void *args, int n_threads)
+{
+    struct qrn_attention_params p = params_of(args);
+    (void)n_threads;
+    return partial_bytes(&p, mma_rows(&p), p.d_v);
+}
+
+static void run_mma_flat(void *stream, const void *args)
+{
+    struct qrn_attention_params p = params_of(args);
+    run_mma(stream, &p);
+}
+
+const struct qrn_kernel qrn_cuda_attention_mma = {
+    .op = QRN_OP_attention,
+    .name = "cuda.attention.mma",
+    .needs = QRN_CUDA_SM80,
+    .serves = "f16, heads of 64, 128, 256",
+    .supports = mma_supports,
+    .scratch_bytes = mma_scratch,
+    .run = run_mma_flat,
+};
+
+static bool paged_mma_supports(const void *args)
+{
+    const struct qrn_attention_paged_args *a = args;
+    return a->kv_type == QRN_F16 && is_mma_width(a->q.shape[2]);
+}
+
+static size_t paged_mma_scratch(const void *args, int n_threads)
+{
+    struct qrn_attention_params p = params_of_paged(args);
+    (void)n_threads;
+    return partial_bytes(&p, mma_rows(&p), p.d_v);
+}
+
+static void run_mma_paged(void *stream, const void *args)
+{
+    struct qrn_attention_params p = params_of_paged(args);
+    run_mma(stream, &p);
+}
+
+const struct qrn_kernel qrn_cuda_attention_paged_mma = {
+    .op = QRN_OP_attention_paged,
+    .name = "cuda.attention_paged.mma",
+    .needs = QRN_CUDA_SM80,
+    .serves = "f16, heads of 64, 128, 256",
+    .supports = paged_mma_supports,
+    .scratch_bytes = paged_mma_scratch,
+    .run = run_mma_paged,
+};
+
+/* --- every call --- */
 
 static size_t plain_scratch(const void *args, int n_threads)
 {
@@ -130,8 +291,11 @@ static void run(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_attention_plain = {
-    .op = QRN_OP_attention, .name = "cuda.attention.plain", .needs = QRN_CUDA_SM80,
-    .scratch_bytes = plain_scratch, .run = run,
+    .op = QRN_OP_attention,
+    .name = "cuda.attention.plain",
+    .needs = QRN_CUDA_SM80,
+    .scratch_bytes = plain_scratch,
+    .run = run,
 };
 
 static size_t paged_plain_scratch(const void *args, int n_threads)
@@ -148,6 +312,9 @@ static void run_paged(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_attention_paged_plain = {
-    .op = QRN_OP_attention_paged, .name = "cuda.attention_paged.plain", .needs = QRN_CUDA_SM80,
-    .scratch_bytes = paged_plain_scratch, .run = run_paged,
+    .op = QRN_OP_attention_paged,
+    .name = "cuda.attention_paged.plain",
+    .needs = QRN_CUDA_SM80,
+    .scratch_bytes = paged_plain_scratch,
+    .run = run_paged,
 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * What attention and attention_paged are given.
  *
- * Keys are taken in blocks of 64 and blocks in runs of 4, both on a grid fixed at key 0.  Within a run
- * a row's softmax goes on from block to block; runs begin anew and are merged in ascending order.  So a
- * row's bits are the same whether one block of threads walks all runs or each run has one of its own,
- * whose (m, l, o) then go through scratch. */
+ * Keys are taken in blocks of 64 and blocks in runs of 4, both on a grid fixed at key 0.  Within a
+ * run a row's softmax goes on from block to block; runs begin anew and are merged in ascending
+ * order.  So a row's bits are the same whether one block of threads walks all runs or each run has
+ * one of its own, whose (m, l, o) then go through scratch. */
 #ifndef QUERN_BACKENDS_CUDA_ATTENTION_CUDA_H
 #define QUERN_BACKENDS_CUDA_ATTENTION_CUDA_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * attention and attention_paged for every width and type, in float32, and the merge of split runs.
  *
- * 16 rows and 256 dimensions of the values are a block's: a thread has 4 rows and one key of the scores,
- * then one dimension and 16 rows of the output, whose p lie in shared memory.  It is bound by shared
- * memory and FMA, not by the tensor cores it leaves alone: what is often needed has a kernel of its own
- * (attention_mma.cu). */
+ * 16 rows and 256 dimensions of the values are a block's: a thread has 4 rows and one key of the
+ * scores, then one dimension and 16 rows of the output, whose p lie in shared memory.  It is bound
+ * by shared memory and FMA, not by the tensor cores it leaves alone: what is often needed has a
+ * kernel of its own (attention_mma.cu). */
 #include "backends/cuda/device/attention.cuh"
 
 enum { ROWS = 16, BLOCK = QRN_ATTENTION_BLOCK, THREADS = 256, CHUNK = 64 };
@@ -16,12 +16,14 @@ struct plain_shared {
     float m[ROWS], l[ROWS], shrink[ROWS], total_m[ROWS], total_l[ROWS];
 };
 
-template <typename T> static __device__ __forceinline__ float element(const T *x, int64_t i, int type);
+template <typename T>
+static __device__ __forceinline__ float element(const T *x, int64_t i, int type);
 template <> __device__ __forceinline__ float element<float>(const float *x, int64_t i, int)
 {
     return x[i];
 }
-template <> __device__ __forceinline__ float element<uint16_t>(const uint16_t *x, int64_t i, int type)
+template <>
+__device__ __forceinline__ float element<uint16_t>(const uint16_t *x, int64_t i, int type)
 {
     return type == QRN_BF16 ? qrn_float_of_bf16(x[i]) : qrn_float_of_f16(x[i]);
 }
@@ -46,15 +48,17 @@ static __device__ __forceinline__ kv_block<T> kv_block_of(const qrn_attention_pa
     const int64_t key = block * BLOCK;
     return kv_block<T>{(const T *)p.k + t.batch * p.k_batch + key * p.k_token + kv_head * p.k_head,
                        (const T *)p.v + t.batch * p.v_batch + key * p.v_token + kv_head * p.v_head,
-                       p.k_token, 1, p.v_token, true};
+                       p.k_token,
+                       1,
+                       p.v_token,
+                       true};
 }
 
 /* Products of this thread's key with its 4 rows; keys that nobody attends to are not read. */
 template <typename T>
-static __device__ __forceinline__ void products(const qrn_attention_params &p,
-                                                const qrn_attention_tile &t, int64_t kv_head,
-                                                const kv_block<T> &kv, bool reads, plain_shared &s,
-                                                float (&sum)[4])
+static __device__ __forceinline__ void
+products(const qrn_attention_params &p, const qrn_attention_tile &t, int64_t kv_head,
+         const kv_block<T> &kv, bool reads, plain_shared &s, float (&sum)[4])
 {
     const int key = (int)threadIdx.x % BLOCK, rows = (int)threadIdx.x / BLOCK * 4;
     for (int j = 0; j < 4; j++) sum[j] = 0.0f;
@@ -71,7 +75,7 @@ static __device__ __forceinline__ void products(const qrn_attention_params &p,
         __syncthreads();
         if (!reads) continue;
         const T *k = kv.k + key * kv.k_key + d * kv.k_dim;
-#pragma unroll 4
+#pragma unroll 2
         for (int i = 0; i < n; i++) {
             const float x = element<T>(k, i * kv.k_dim, p.kv_type);
 #pragma unroll
@@ -102,9 +106,9 @@ static __device__ __forceinline__ void softmax_rows(plain_shared &s)
 
 /* Adds the block's values of dimension d to the rows' o; what has no weight is not looked at. */
 template <typename T>
-static __device__ __forceinline__ void add_values(const qrn_attention_params &p, const kv_block<T> &kv,
-                                                  int first, int end, int64_t d, const plain_shared &s,
-                                                  float (&o)[ROWS])
+static __device__ __forceinline__ void
+add_values(const qrn_attention_params &p, const kv_block<T> &kv, int first, int end, int64_t d,
+           const plain_shared &s, float (&o)[ROWS])
 {
     if (d >= p.d_v) return;
 #pragma unroll
@@ -151,8 +155,9 @@ static __device__ void one_run(const qrn_attention_params &p, const qrn_attentio
             if (rows + j < t.n_rows) {
                 const qrn_attention_row row = qrn_attention_row_of(p, t, kv_head, rows + j);
                 const float mask = c == 2 ? 0.0f : qrn_attention_mask_at(p, t, row, first + key);
-                x = mask == QRN_MINUS_INFINITY ? mask
-                                               : (qrn_attention_score(p, sum[j]) + mask) * QRN_LOG2_E;
+                x = mask == QRN_MINUS_INFINITY
+                        ? mask
+                        : (qrn_attention_score(p, sum[j]) + mask) * QRN_LOG2_E;
                 if (!kv.there && x != QRN_MINUS_INFINITY) x = __uint_as_float(0x7fc00000u);
             }
             s.s[rows + j][key] = x;
@@ -255,7 +260,8 @@ QRN_DEVICE_FUNCTION(qrn_attention_merge_runs, 128, 8, qrn_attention_params)
     if (t.n_rows <= 0) return;
     const qrn_attention_row row = qrn_attention_row_of(p, t, blockIdx.y, 0);
     const int64_t first = row.begin / QRN_ATTENTION_RUN,
-                  n = t.bad || row.end <= row.begin ? 0 : (row.end - 1) / QRN_ATTENTION_RUN + 1 - first;
+                  n = t.bad || row.end <= row.begin ? 0
+                                                    : (row.end - 1) / QRN_ATTENTION_RUN + 1 - first;
     const float *partials = qrn_attention_partial(p, t, row, first);
     float *out = qrn_attention_out(p, t, row);
     for (int64_t d = threadIdx.x; d < p.d_v; d += blockDim.x) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * What the attention kernels share: which rows a block of threads has, which keys those attend to, how
- * a product becomes a score, how runs are merged.
+ * What the attention kernels share: which rows a block of threads has, which keys those attend to,
+ * how a product becomes a score, how runs are merged.
  *
- * A tile is some rows of one batch or sequence and one kv head; row r of it is token r / group and head
- * r % group of the group, so that keys and values serve all heads of a group at once. */
+ * A tile is some rows of one batch or sequence and one kv head; row r of it is token r / group and
+ * head r % group of the group, so that keys and values serve all heads of a group at once. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_ATTENTION_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_ATTENTION_CUH
 
@@ -13,22 +13,25 @@
 #include "backends/cuda/device/rows.cuh"
 
 #define QRN_MINUS_INFINITY __uint_as_float(0xff800000u)
-#define QRN_LOG2_E 1.44269504f
+#define QRN_LOG2_E         1.44269504f
 
 /* Of a tile: the same in all threads. */
 struct qrn_attention_tile {
-    int64_t batch;            /* or sequence */
-    int64_t first_row;        /* of the batch's or sequence's tokens x group */
-    int64_t first_token;      /* in q, of the sequence */
-    int64_t position;         /* of that token */
-    int64_t n_kv, begin, end; /* keys that any row attends to, by position */
-    int n_rows;               /* 0: nothing to do */
-    bool bad;                 /* the sequence's numbers cannot be: NaN */
+    int64_t batch;              /* or sequence */
+    int64_t first_row;          /* of the batch's or sequence's tokens x group */
+    int64_t first_token;        /* in q, of the sequence */
+    int64_t position;           /* of that token */
+    int64_t first, last;        /* tokens of its rows, in the batch or sequence */
+    int64_t n_kv, begin, end;   /* keys that any row attends to, by position */
+    int64_t all_begin, all_end; /* keys that all rows attend to, by position */
+    int n_rows;                 /* 0: nothing to do */
+    bool bad;                   /* the sequence's numbers cannot be: NaN */
 };
 
 /* Keys begin .. end - 1 that the token at position at attends to. */
-static __device__ __forceinline__ void qrn_attention_range(const qrn_attention_params &p, int64_t at,
-                                                           int64_t n_kv, int64_t *begin, int64_t *end)
+static __device__ __forceinline__ void qrn_attention_range(const qrn_attention_params &p,
+                                                           int64_t at, int64_t n_kv, int64_t *begin,
+                                                           int64_t *end)
 {
     *end = p.causal && at + 1 < n_kv ? at + 1 : n_kv;
     *begin = p.window && at + 1 > p.window ? at + 1 - p.window : 0;
@@ -39,10 +42,10 @@ static __device__ __forceinline__ void qrn_attention_range(const qrn_attention_p
 static __device__ __forceinline__ void qrn_attention_tile_range(const qrn_attention_params &p,
                                                                 qrn_attention_tile *t)
 {
-    int64_t unused;
-    const int64_t first = t->first_row / p.group, last = (t->first_row + t->n_rows - 1) / p.group;
-    qrn_attention_range(p, t->position + first, t->n_kv, &t->begin, &unused);
-    qrn_attention_range(p, t->position + last, t->n_kv, &unused, &t->end);
+    t->first = t->first_row / p.group;
+    t->last = (t->first_row + t->n_rows - 1) / p.group;
+    qrn_attention_range(p, t->position + t->first, t->n_kv, &t->begin, &t->all_end);
+    qrn_attention_range(p, t->position + t->last, t->n_kv, &t->all_begin, &t->end);
 }
 
 /* Tiles of sequence s are numbered from begin[s] * group / rows + s on: more than it has. */
@@ -77,14 +80,15 @@ static __device__ qrn_attention_tile qrn_attention_paged_tile(const qrn_attentio
     return t;
 }
 
-/* The tile of this block, of up to `rows` rows. */
-static __device__ __forceinline__ qrn_attention_tile qrn_attention_tile_of(const qrn_attention_params &p,
-                                                                           int rows)
+/* The tile of this block, of up to `rows` rows; the last first, which see the most keys. */
+static __device__ __forceinline__ qrn_attention_tile
+qrn_attention_tile_of(const qrn_attention_params &p, int rows)
 {
-    if (p.paged.pages) return qrn_attention_paged_tile(p, blockIdx.x, rows);
+    const int64_t nth = gridDim.x - 1 - (int64_t)blockIdx.x;
+    if (p.paged.pages) return qrn_attention_paged_tile(p, nth, rows);
     qrn_attention_tile t = {};
-    t.batch = blockIdx.x / p.n_tiles;
-    t.first_row = (blockIdx.x - t.batch * p.n_tiles) * rows;
+    t.batch = nth / p.n_tiles;
+    t.first_row = (nth - t.batch * p.n_tiles) * rows;
     const int64_t left = p.n_tokens * p.group - t.first_row;
     t.position = p.q_offset;
     t.n_kv = p.n_kv;
@@ -98,9 +102,8 @@ struct qrn_attention_row {
     int64_t token, head, begin, end; /* the token in its batch or sequence */
 };
 
-static __device__ __forceinline__ qrn_attention_row qrn_attention_row_of(const qrn_attention_params &p,
-                                                                         const qrn_attention_tile &t,
-                                                                         int64_t kv_head, int r)
+static __device__ __forceinline__ qrn_attention_row qrn_attention_row_of(
+    const qrn_attention_params &p, const qrn_attention_tile &t, int64_t kv_head, int r)
 {
     qrn_attention_row row;
     row.token = (t.first_row + r) / p.group;
@@ -128,27 +131,25 @@ static __device__ __forceinline__ float *qrn_attention_out(const qrn_attention_p
 /* Where a row's partial of a run is: m, l, then o. */
 static __device__ __forceinline__ float *qrn_attention_partial(const qrn_attention_params &p,
                                                                const qrn_attention_tile &t,
-                                                               const qrn_attention_row &r, int64_t run)
+                                                               const qrn_attention_row &r,
+                                                               int64_t run)
 {
     const int64_t token = (p.paged.pages ? t.first_token : t.batch * p.n_tokens) + r.token;
     const int64_t nth = run - r.begin / QRN_ATTENTION_RUN;
     return p.partial + ((token * p.n_heads + r.head) * p.n_runs + nth) * (p.d_v + 2);
 }
 
-/* What becomes of the tile's keys of a block: 0 nothing is attended to, 1 look at each, 2 all are. */
-static __device__ __forceinline__ int qrn_attention_class(const qrn_attention_params &p,
-                                                          const qrn_attention_tile &t, int64_t block)
+/* What becomes of the tile's keys of a block: 0 nothing is attended to, 1 look at each, 2 all
+ * are. */
+static __device__ __forceinline__ int
+qrn_attention_class(const qrn_attention_params &p, const qrn_attention_tile &t, int64_t block)
 {
     const int64_t key = block * QRN_ATTENTION_BLOCK;
     if (key >= t.end || key + QRN_ATTENTION_BLOCK <= t.begin) return 0;
-    const int64_t first = t.first_row / p.group, last = (t.first_row + t.n_rows - 1) / p.group;
-    int64_t begin, end, unused;
-    qrn_attention_range(p, t.position + first, t.n_kv, &unused, &end);
-    qrn_attention_range(p, t.position + last, t.n_kv, &begin, &unused);
-    const bool whole = begin <= key && end >= key + QRN_ATTENTION_BLOCK;
+    const bool whole = t.all_begin <= key && t.all_end >= key + QRN_ATTENTION_BLOCK;
     if (!p.classes) return whole && !p.mask ? 2 : 1;
     bool any = false, all = true;
-    for (int64_t i = first / QRN_ATTENTION_TILE_Q; i <= last / QRN_ATTENTION_TILE_Q; i++) {
+    for (int64_t i = t.first / QRN_ATTENTION_TILE_Q; i <= t.last / QRN_ATTENTION_TILE_Q; i++) {
         const int c = p.classes[i * p.classes_stride + block];
         any = any || c != 0;
         all = all && c == 2;
@@ -163,8 +164,8 @@ static __device__ __forceinline__ float qrn_attention_mask_at(const qrn_attentio
 {
     if (j < r.begin || j >= r.end) return QRN_MINUS_INFINITY;
     if (p.classes) {
-        const int c = p.classes[r.token / QRN_ATTENTION_TILE_Q * p.classes_stride +
-                                j / QRN_ATTENTION_BLOCK];
+        const int c =
+            p.classes[r.token / QRN_ATTENTION_TILE_Q * p.classes_stride + j / QRN_ATTENTION_BLOCK];
         if (c != 1) return c == 2 ? 0.0f : QRN_MINUS_INFINITY;
     }
     if (!p.mask) return 0.0f;

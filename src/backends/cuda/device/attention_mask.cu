@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * attention_mask and attention_classify_tiles: bound by the mask's bytes.  A warp takes 128 keys of a
- * row, or a tile. */
+ * attention_mask and attention_classify_tiles: bound by the mask's bytes.  A warp takes 128 keys of
+ * a row, or a tile. */
 #include "backends/cuda/attention_mask_cuda.h"
 #include "backends/cuda/device/rows.cuh"
 
@@ -64,6 +64,7 @@ QRN_DEVICE_FUNCTION(qrn_attention_classify_tiles, 256, 2, qrn_attention_mask_par
         }
         any = __any_sync(QRN_ALL_OF_WARP, any) != 0;
         whole = __all_sync(QRN_ALL_OF_WARP, whole) != 0;
-        if (qrn_lane() == 0) p.classes[tq * p.classes_stride + tk] = (uint8_t)(!any ? 0 : whole ? 2 : 1);
+        if (qrn_lane() == 0)
+            p.classes[tq * p.classes_stride + tk] = (uint8_t)(!any ? 0 : whole ? 2 : 1);
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * kv_append and kv_append_paged: copies, bound by memory.  Pages hold keys transposed: 32 tokens x 32
- * dimensions of them go through shared memory, so that both sides are read and written in lines. */
+ * kv_append and kv_append_paged: copies, bound by memory.  Pages hold keys transposed: 32 tokens x
+ * 32 dimensions of them go through shared memory, so that both sides are read and written in
+ * lines. */
 #include "backends/cuda/device/paged.cuh"
 #include "backends/cuda/device/rows.cuh"
 

@@ -9,7 +9,8 @@ QRN_DEVICE_FUNCTION(qrn_moe_combine, 256, 2, qrn_moe_combine_params)
     const int64_t pieces = (p.d + QRN_PIECE - 1) / QRN_PIECE, step = (int64_t)gridDim.x * 8;
     for (int64_t i = (int64_t)blockIdx.x * 8 + qrn_warp(); i < p.n_tokens * pieces; i += step) {
         const int64_t t = i / pieces, at = i % pieces * QRN_PIECE + 4 * qrn_lane();
-        const float *experts = p.experts + t * p.experts_token, *w = p.weights + t * p.weights_stride;
+        const float *experts = p.experts + t * p.experts_token,
+                    *w = p.weights + t * p.weights_stride;
         float y[4] = {0.0f, 0.0f, 0.0f, 0.0f}, x[4];
 #pragma unroll 4
         for (int64_t k = 0; k < p.k; k++) {

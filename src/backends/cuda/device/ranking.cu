@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * argmax and top_k: a block a row; moe_route: a warp a token.  Rows are read once (argmax) or six times
- * (top_k, from the second time on out of a cache): bound by latency more than by memory. */
+ * argmax and top_k: a block a row; moe_route: a warp a token.  Rows are read once (argmax) or six
+ * times (top_k, from the second time on out of a cache): bound by latency more than by memory. */
 #include "backends/cuda/device/ranking.cuh"
 #include "backends/cuda/ranking_cuda.h"
 
@@ -29,8 +29,8 @@ QRN_DEVICE_FUNCTION(qrn_top_k, 512, 2, qrn_ranking_params)
     for (int64_t r = blockIdx.x; r < p.n_rows; r += gridDim.x) {
         const float *x = p.x + r * p.x_stride;
         int32_t *found = p.found + r * p.k;
-        const qrn_rank last = qrn_select(x, p.n, (unsigned long long)p.k, &bins,
-                                         [](int64_t) { return 1ull; });
+        const qrn_rank last =
+            qrn_select(x, p.n, (unsigned long long)p.k, &bins, [](int64_t) { return 1ull; });
         if (threadIdx.x == 0) n_found = 0;
         __syncthreads();
         for (int64_t i = threadIdx.x; i < p.n; i += blockDim.x)

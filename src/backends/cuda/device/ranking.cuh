@@ -21,12 +21,12 @@ static __device__ __forceinline__ uint32_t qrn_order_of(float x)
 
 static __device__ __forceinline__ qrn_rank qrn_rank_of(float x, int64_t i)
 {
-    return (qrn_rank)qrn_order_of(x) << 32 | (uint32_t)~(uint32_t)i;
+    return (qrn_rank)qrn_order_of(x) << 32 | (uint32_t) ~(uint32_t)i;
 }
 
 static __device__ __forceinline__ int64_t qrn_index_of(qrn_rank rank)
 {
-    return (uint32_t)~(uint32_t)rank;
+    return (uint32_t) ~(uint32_t)rank;
 }
 
 static __device__ __forceinline__ qrn_rank qrn_warp_first(qrn_rank x)
@@ -60,8 +60,8 @@ struct qrn_bins {
     int bin;
 };
 
-/* The first bin, from the highest, up to which the masses reach goal, which is 1 or more and at most
- * all of them; and goal less what is above it.  One warp looks, all threads know. */
+/* The first bin, from the highest, up to which the masses reach goal, which is 1 or more and at
+ * most all of them; and goal less what is above it.  One warp looks, all threads know. */
 static __device__ __forceinline__ void qrn_find_bin(qrn_bins *b, unsigned long long goal)
 {
     __syncthreads();
@@ -87,8 +87,9 @@ static __device__ __forceinline__ void qrn_find_bin(qrn_bins *b, unsigned long l
     __syncthreads();
 }
 
-/* The rank at which the masses of x[0 .. n - 1], taken in the order of rank, reach goal.  mass(i) is
- * that of element i, the same for all of equal value; 0 leaves it out.  All threads come here. */
+/* The rank at which the masses of x[0 .. n - 1], taken in the order of rank, reach goal.  mass(i)
+ * is that of element i, the same for all of equal value; 0 leaves it out.  All threads come
+ * here. */
 template <typename Mass>
 static __device__ qrn_rank qrn_select(const float *x, int64_t n, unsigned long long goal,
                                       qrn_bins *b, Mass mass)

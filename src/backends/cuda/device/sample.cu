@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * sample: one block draws, without a word to the host.  It is bound by what one multiprocessor reads:
- * some passes over the logits, which lie in L2, and few of them by thread 0 alone.
+ * sample: one block draws, without a word to the host.  It is bound by what one multiprocessor
+ * reads: some passes over the logits, which lie in L2, and few of them by thread 0 alone.
  *
- * Probabilities are added up as integers, of 2^-s each, s such that all of them fit into 62 bits: exact
- * sums, which no order of threads changes.  Filters find the last token in rank that they keep, by
- * counting and weighing (ranking.cuh). */
+ * Probabilities are added up as integers, of 2^-s each, s such that all of them fit into 62 bits:
+ * exact sums, which no order of threads changes.  Filters find the last token in rank that they
+ * keep, by counting and weighing (ranking.cuh). */
 #include "backends/cuda/device/ranking.cuh"
 #include "backends/cuda/ranking_cuda.h"
 #include "base/philox.h"
@@ -51,7 +51,8 @@ static __device__ void penalise(const qrn_sample_params &p)
 }
 
 /* e^((x - largest) / temperature) in units of 2^-s, also where both are infinite. */
-static __device__ __forceinline__ weight weigh(float x, float largest, float temperature, double unit)
+static __device__ __forceinline__ weight weigh(float x, float largest, float temperature,
+                                               double unit)
 {
     const float w = x == largest ? 1.0f : qrn_exp((x - largest) / temperature);
     return (weight)((double)w * unit);
@@ -98,7 +99,8 @@ static __device__ void draw(const qrn_sample_params &p, float largest, qrn_rank 
                             sample_shared &s)
 {
     const float infinity = __uint_as_float(0x7f800000u), *x = p.x;
-    const double least = p.min_p > 0.0f ? (double)largest + log((double)p.min_p) : -(double)infinity;
+    const double least =
+        p.min_p > 0.0f ? (double)largest + log((double)p.min_p) : -(double)infinity;
     const float temperature = p.temperature;
     const int64_t piece = ((p.n + WARPS - 1) / WARPS + 31) / 32 * 32;
     const int64_t begin = qrn_warp() * piece, end = begin + piece < p.n ? begin + piece : p.n;
