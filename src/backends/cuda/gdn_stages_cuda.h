@@ -18,7 +18,7 @@ struct qrn_gdn_stage_tensor {
 };
 
 struct qrn_gdn_stage_params {
-    struct qrn_gdn_stage_tensor q, k, v, w, u, v_new, h, out; /* f32, or all bf16 */
+    struct qrn_gdn_stage_tensor q, k, v, w, u, v_new, h, out;             /* f32, or all bf16 */
     struct qrn_gdn_stage_tensor A, inverse, state_in, state_out, g, beta; /* f32 */
     struct qrn_gdn_stage_tensor G;
     struct qrn_ragged sequences;

@@ -8,29 +8,32 @@ QRN_CUDA_IMAGE(matmul_tiles_blocks);
 QRN_CUDA_IMAGE(matmul_tiles_k);
 
 /* struct qrn_vec_shared, eight of struct qrn_tile_warp. */
-enum { TILES_SHARED = 8 * (2 * 32 * 144 + 128),
-       VEC1_SHARED = 64 * (128 + 16 + 4 + 128), VEC4_SHARED = 4 * 32 * (128 + 16 + 4 + 128) };
+enum {
+    TILES_SHARED = 8 * (2 * 32 * 144 + 128),
+    VEC1_SHARED = 64 * (128 + 16 + 4 + 128),
+    VEC4_SHARED = 4 * 32 * (128 + 16 + 4 + 128)
+};
 
-#define VEC(file, NAME)                                                                            \
-    [QRN_##NAME] = {{qrn_cuda_image_matmul_vec_##file, "qrn_matmul_vec1_" #NAME, 0},               \
+#define VEC(file, NAME)                                                              \
+    [QRN_##NAME] = {{qrn_cuda_image_matmul_vec_##file, "qrn_matmul_vec1_" #NAME, 0}, \
                     {qrn_cuda_image_matmul_vec_##file, "qrn_matmul_vec4_" #NAME, 0}}
 static const struct qrn_cuda_function vec[QRN_DTYPE_COUNT][2] = {
-    VEC(blocks, Q4_0), VEC(blocks, Q4_1), VEC(blocks, Q5_0), VEC(blocks, Q5_1),
+    VEC(blocks, Q4_0), VEC(blocks, Q4_1),   VEC(blocks, Q5_0),  VEC(blocks, Q5_1),
     VEC(blocks, Q8_0), VEC(blocks, IQ4_NL), VEC(blocks, MXFP4), VEC(k, Q2_K),
-    VEC(k, Q3_K), VEC(k, Q4_K), VEC(k, Q5_K), VEC(k, Q6_K),
-    VEC(k, IQ4_XS), VEC(k, TQ1_0), VEC(k, TQ2_0), VEC(k, MLX_Q2),
-    VEC(k, MLX_Q3), VEC(k, MLX_Q4), VEC(k, MLX_Q5), VEC(k, MLX_Q6),
+    VEC(k, Q3_K),      VEC(k, Q4_K),        VEC(k, Q5_K),       VEC(k, Q6_K),
+    VEC(k, IQ4_XS),    VEC(k, TQ1_0),       VEC(k, TQ2_0),      VEC(k, MLX_Q2),
+    VEC(k, MLX_Q3),    VEC(k, MLX_Q4),      VEC(k, MLX_Q5),     VEC(k, MLX_Q6),
     VEC(k, MLX_Q8),
 };
 
 #define TILES(file, NAME) \
     [QRN_##NAME] = {qrn_cuda_image_matmul_tiles_##file, "qrn_matmul_tiles_" #NAME, TILES_SHARED}
 static const struct qrn_cuda_function tiles[QRN_DTYPE_COUNT] = {
-    TILES(blocks, Q4_0), TILES(blocks, Q4_1), TILES(blocks, Q5_0), TILES(blocks, Q5_1),
+    TILES(blocks, Q4_0), TILES(blocks, Q4_1),   TILES(blocks, Q5_0),  TILES(blocks, Q5_1),
     TILES(blocks, Q8_0), TILES(blocks, IQ4_NL), TILES(blocks, MXFP4), TILES(k, Q2_K),
-    TILES(k, Q3_K), TILES(k, Q4_K), TILES(k, Q5_K), TILES(k, Q6_K),
-    TILES(k, IQ4_XS), TILES(k, TQ1_0), TILES(k, TQ2_0), TILES(k, MLX_Q2),
-    TILES(k, MLX_Q3), TILES(k, MLX_Q4), TILES(k, MLX_Q5), TILES(k, MLX_Q6),
+    TILES(k, Q3_K),      TILES(k, Q4_K),        TILES(k, Q5_K),       TILES(k, Q6_K),
+    TILES(k, IQ4_XS),    TILES(k, TQ1_0),       TILES(k, TQ2_0),      TILES(k, MLX_Q2),
+    TILES(k, MLX_Q3),    TILES(k, MLX_Q4),      TILES(k, MLX_Q5),     TILES(k, MLX_Q6),
     TILES(k, MLX_Q8),
 };
 
@@ -55,7 +58,8 @@ static void run_vec(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
     const bool one = p->ids || p->most_rows == 1;
     qrn_cuda_cut_rows(p, one ? 1 : 4, false);
     qrn_cuda_launch(s, &vec[p->w.dtype][one ? 0 : 1],
-                    (struct qrn_cuda_grid){.n_blocks = groups_of(p) * p->n_tiles, .n_threads = 512,
+                    (struct qrn_cuda_grid){.n_blocks = groups_of(p) * p->n_tiles,
+                                           .n_threads = 512,
                                            .shared_bytes = one ? VEC1_SHARED : VEC4_SHARED},
                     p);
 }
@@ -73,7 +77,8 @@ static void run_tiles(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
     qrn_cuda_round_x(s, s->scratch, p);
     qrn_cuda_sort_slots(s, s->scratch + qrn_cuda_acts_bytes(p), p);
     qrn_cuda_launch(s, &tiles[p->w.dtype],
-                    (struct qrn_cuda_grid){.n_blocks = groups_of(p) * p->n_tiles, .n_threads = 256,
+                    (struct qrn_cuda_grid){.n_blocks = groups_of(p) * p->n_tiles,
+                                           .n_threads = 256,
                                            .shared_bytes = TILES_SHARED},
                     p);
 }
@@ -92,9 +97,12 @@ static void vec_run(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_matmul_vec = {
-    .op = QRN_OP_matmul, .name = "cuda.matmul.vec", .needs = QRN_CUDA_SM80,
+    .op = QRN_OP_matmul,
+    .name = "cuda.matmul.vec",
+    .needs = QRN_CUDA_SM80,
     .serves = "packed weights, 8-bit activations, at most 4 rows of x",
-    .supports = vec_supports, .run = vec_run,
+    .supports = vec_supports,
+    .run = vec_run,
 };
 
 static bool vec_id_supports(const void *args)
@@ -111,9 +119,12 @@ static void vec_id_run(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_matmul_id_vec = {
-    .op = QRN_OP_matmul_id, .name = "cuda.matmul_id.vec", .needs = QRN_CUDA_SM80,
+    .op = QRN_OP_matmul_id,
+    .name = "cuda.matmul_id.vec",
+    .needs = QRN_CUDA_SM80,
     .serves = "packed weights, 8-bit activations, at most 32 slots",
-    .supports = vec_id_supports, .run = vec_id_run,
+    .supports = vec_id_supports,
+    .run = vec_id_run,
 };
 
 static bool tiles_supports(const void *args)
@@ -138,9 +149,13 @@ static void tiles_run(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_matmul_tiles = {
-    .op = QRN_OP_matmul, .name = "cuda.matmul.tiles", .needs = QRN_CUDA_SM80,
-    .serves = "packed weights, 8-bit activations", .supports = tiles_supports,
-    .scratch_bytes = tiles_scratch_bytes, .run = tiles_run,
+    .op = QRN_OP_matmul,
+    .name = "cuda.matmul.tiles",
+    .needs = QRN_CUDA_SM80,
+    .serves = "packed weights, 8-bit activations",
+    .supports = tiles_supports,
+    .scratch_bytes = tiles_scratch_bytes,
+    .run = tiles_run,
 };
 
 static bool tiles_id_supports(const void *args)
@@ -165,7 +180,11 @@ static void tiles_id_run(void *stream, const void *args)
 }
 
 const struct qrn_kernel qrn_cuda_matmul_id_tiles = {
-    .op = QRN_OP_matmul_id, .name = "cuda.matmul_id.tiles", .needs = QRN_CUDA_SM80,
-    .serves = "packed weights, 8-bit activations", .supports = tiles_id_supports,
-    .scratch_bytes = tiles_id_scratch_bytes, .run = tiles_id_run,
+    .op = QRN_OP_matmul_id,
+    .name = "cuda.matmul_id.tiles",
+    .needs = QRN_CUDA_SM80,
+    .serves = "packed weights, 8-bit activations",
+    .supports = tiles_id_supports,
+    .scratch_bytes = tiles_id_scratch_bytes,
+    .run = tiles_id_run,
 };
