@@ -117,18 +117,19 @@ $(DEVICE_BUILD)/tests/emulator/kernels.fatbin: NVCCFLAGS += -Itests
 $(BUILD)/tests/emulator/kernels_image.o: $(BUILD)/tests/emulator/kernels.S
 	$(Q)$(CC) -c -o $@ $<
 
-# A driver library without a GPU, with the same device code compiled for the CPU.
-EMULATOR := $(BUILD)/tests/emulator
-EMULATOR_OBJS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %/incomplete.c %/test_emulator.c,$(wildcard tests/emulator/*.c))) \
+# A driver library without a GPU, with the same device code compiled for the CPU; one for all builds but
+# those with sanitizers that it can bear.  A thread sanitizer would want to be told of every switch of
+# stacks.
+EMULATOR_SANITIZE := $(if $(filter-out thread,$(SANITIZE)),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all)
+EMULATOR := $(if $(EMULATOR_SANITIZE),$(BUILD),$(DEVICE_BUILD))/tests/emulator
+EMULATOR_OBJS := $(patsubst tests/%.c,$(EMULATOR:%/emulator=%)/%.o,$(filter-out %/incomplete.c %/test_emulator.c,$(wildcard tests/emulator/*.c))) \
     $(patsubst src/backends/cuda/device/%.cu,$(EMULATOR)/device/%.o,$(DEVICE_SRCS)) \
-    $(patsubst %.cu,$(BUILD)/%.o,$(wildcard tests/emulator/*.cu))
+    $(patsubst tests/%.cu,$(EMULATOR:%/emulator=%)/%.o,$(wildcard tests/emulator/*.cu))
 EMULATOR_CXXFLAGS = -std=c++17 -O2 -g -fPIC -ffp-contract=off -fno-math-errno -Wall -Wextra \
     -Wno-missing-field-initializers -Wno-unknown-pragmas -Wno-unused-function -fno-strict-aliasing \
     -Iinclude -Isrc -Itests -include tests/emulator/cuda_on_cpu.h -DQRN_EMULATED -MMD -MP \
     $(if $(WERROR),-Werror) $(EMULATOR_SANITIZE)
-# A thread sanitizer would want to be told of every switch of stacks.
-EMULATOR_SANITIZE := $(if $(filter-out thread,$(SANITIZE)),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all)
-$(BUILD)/tests/emulator/%.o: tests/emulator/%.c
+$(EMULATOR)/%.o: tests/emulator/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(CFLAGS) $(filter-out -fsanitize=thread,$(QRN_CFLAGS)) -Itests -isystem $(CUDA_HOME)/include -c $< -o $@

@@ -78,7 +78,7 @@ const unsigned char *emulated_exchange(unsigned mask, const char *what, const vo
     t->mask = mask;
     t->what = what;
     t->n_bytes = n_bytes;
-    memcpy(t->deposit, data, n_bytes);
+    if (n_bytes) memcpy(t->deposit, data, n_bytes);
     fiber_switch(&t->fiber, &scheduler, false);
     return given[(t - threads) / WARP * WARP];
 }
