@@ -34,56 +34,13 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
                     p);
 }
 
-static bool matmul_supports(const void *args)
+static size_t scratch(struct qrn_matmul_params *p)
 {
-    struct qrn_matmul_params p;
-    return takes(&p, qrn_cuda_matmul_job(args, &p));
+    cut(p);
+    return qrn_cuda_slots_bytes(p);
 }
 
-static void matmul_run(void *stream, const void *args)
-{
-    struct qrn_matmul_params p;
-    (void)qrn_cuda_matmul_job(args, &p);
-    run(stream, &p);
-}
+static const char serves[] = "bf16 weights in rows, bf16 activations";
 
-const struct qrn_kernel qrn_cuda_matmul_bf16 = {
-    .op = QRN_OP_matmul,
-    .name = "cuda.matmul.bf16",
-    .needs = QRN_CUDA_SM80,
-    .serves = "bf16 weights in rows, bf16 activations",
-    .supports = matmul_supports,
-    .run = matmul_run,
-};
-
-static bool matmul_id_supports(const void *args)
-{
-    struct qrn_matmul_params p;
-    return takes(&p, qrn_cuda_matmul_id_job(args, &p));
-}
-
-static size_t matmul_id_scratch(const void *args, int n_threads)
-{
-    struct qrn_matmul_params p;
-    (void)n_threads;
-    (void)qrn_cuda_matmul_id_job(args, &p);
-    cut(&p);
-    return qrn_cuda_slots_bytes(&p);
-}
-
-static void matmul_id_run(void *stream, const void *args)
-{
-    struct qrn_matmul_params p;
-    (void)qrn_cuda_matmul_id_job(args, &p);
-    run(stream, &p);
-}
-
-const struct qrn_kernel qrn_cuda_matmul_id_bf16 = {
-    .op = QRN_OP_matmul_id,
-    .name = "cuda.matmul_id.bf16",
-    .needs = QRN_CUDA_SM80,
-    .serves = "bf16 weights in rows, bf16 activations",
-    .supports = matmul_id_supports,
-    .scratch_bytes = matmul_id_scratch,
-    .run = matmul_id_run,
-};
+QRN_CUDA_MATMUL_KERNEL(matmul, bf16, takes, scratch, run, serves);
+QRN_CUDA_MATMUL_KERNEL(matmul_id, bf16, takes, scratch, run, serves);

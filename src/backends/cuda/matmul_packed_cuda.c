@@ -83,108 +83,23 @@ static void run_tiles(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
                     p);
 }
 
-static bool vec_supports(const void *args)
+static bool takes_short(const struct qrn_matmul_params *p, bool ok)
 {
-    struct qrn_matmul_params p;
-    return takes(&p, qrn_cuda_matmul_job(args, &p)) && is_short(&p);
+    return takes(p, ok) && is_short(p);
 }
 
-static void vec_run(void *stream, const void *args)
+static size_t no_scratch(struct qrn_matmul_params *p)
 {
-    struct qrn_matmul_params p;
-    (void)qrn_cuda_matmul_job(args, &p);
-    run_vec(stream, &p);
+    (void)p;
+    return 0;
 }
 
-const struct qrn_kernel qrn_cuda_matmul_vec = {
-    .op = QRN_OP_matmul,
-    .name = "cuda.matmul.vec",
-    .needs = QRN_CUDA_SM80,
-    .serves = "packed weights, 8-bit activations, at most 4 rows of x",
-    .supports = vec_supports,
-    .run = vec_run,
-};
+QRN_CUDA_MATMUL_KERNEL(matmul, vec, takes_short, no_scratch, run_vec,
+                       "packed weights, 8-bit activations, at most 4 rows of x");
+QRN_CUDA_MATMUL_KERNEL(matmul_id, vec, takes_short, no_scratch, run_vec,
+                       "packed weights, 8-bit activations, at most 32 slots");
 
-static bool vec_id_supports(const void *args)
-{
-    struct qrn_matmul_params p;
-    return takes(&p, qrn_cuda_matmul_id_job(args, &p)) && is_short(&p);
-}
+static const char serves[] = "packed weights, 8-bit activations";
 
-static void vec_id_run(void *stream, const void *args)
-{
-    struct qrn_matmul_params p;
-    (void)qrn_cuda_matmul_id_job(args, &p);
-    run_vec(stream, &p);
-}
-
-const struct qrn_kernel qrn_cuda_matmul_id_vec = {
-    .op = QRN_OP_matmul_id,
-    .name = "cuda.matmul_id.vec",
-    .needs = QRN_CUDA_SM80,
-    .serves = "packed weights, 8-bit activations, at most 32 slots",
-    .supports = vec_id_supports,
-    .run = vec_id_run,
-};
-
-static bool tiles_supports(const void *args)
-{
-    struct qrn_matmul_params p;
-    return takes(&p, qrn_cuda_matmul_job(args, &p));
-}
-
-static size_t tiles_scratch_bytes(const void *args, int n_threads)
-{
-    struct qrn_matmul_params p;
-    (void)n_threads;
-    (void)qrn_cuda_matmul_job(args, &p);
-    return tiles_scratch(&p);
-}
-
-static void tiles_run(void *stream, const void *args)
-{
-    struct qrn_matmul_params p;
-    (void)qrn_cuda_matmul_job(args, &p);
-    run_tiles(stream, &p);
-}
-
-const struct qrn_kernel qrn_cuda_matmul_tiles = {
-    .op = QRN_OP_matmul,
-    .name = "cuda.matmul.tiles",
-    .needs = QRN_CUDA_SM80,
-    .serves = "packed weights, 8-bit activations",
-    .supports = tiles_supports,
-    .scratch_bytes = tiles_scratch_bytes,
-    .run = tiles_run,
-};
-
-static bool tiles_id_supports(const void *args)
-{
-    struct qrn_matmul_params p;
-    return takes(&p, qrn_cuda_matmul_id_job(args, &p));
-}
-
-static size_t tiles_id_scratch_bytes(const void *args, int n_threads)
-{
-    struct qrn_matmul_params p;
-    (void)n_threads;
-    (void)qrn_cuda_matmul_id_job(args, &p);
-    return tiles_scratch(&p);
-}
-
-static void tiles_id_run(void *stream, const void *args)
-{
-    struct qrn_matmul_params p;
-    (void)qrn_cuda_matmul_id_job(args, &p);
-    run_tiles(stream, &p);
-}
-
-const struct qrn_kernel qrn_cuda_matmul_id_tiles = {
-    .op = QRN_OP_matmul_id,
-    .name = "cuda.matmul_id.tiles",
-    .needs = QRN_CUDA_SM80,
-    .serves = "packed weights, 8-bit activations",
-    .supports = tiles_id_supports,
-    .scratch_bytes = tiles_id_scratch_bytes,
-    .run = tiles_id_run,
-};
+QRN_CUDA_MATMUL_KERNEL(matmul, tiles, takes, tiles_scratch, run_tiles, serves);
+QRN_CUDA_MATMUL_KERNEL(matmul_id, tiles, takes, tiles_scratch, run_tiles, serves);

@@ -40,64 +40,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
                     qrn_grid_of_warps(p->n_tiles * p->w.n), p);
 }
 
-static bool matmul_supports(const void *args)
-{
-    struct qrn_matmul_params p;
-    return takes(&p, qrn_cuda_matmul_job(args, &p));
-}
+static const char serves[] = "weights in rows";
 
-static size_t matmul_scratch(const void *args, int n_threads)
-{
-    struct qrn_matmul_params p;
-    (void)n_threads;
-    (void)qrn_cuda_matmul_job(args, &p);
-    return scratch(&p);
-}
-
-static void matmul_run(void *stream, const void *args)
-{
-    struct qrn_matmul_params p;
-    (void)qrn_cuda_matmul_job(args, &p);
-    run(stream, &p);
-}
-
-const struct qrn_kernel qrn_cuda_matmul_rows = {
-    .op = QRN_OP_matmul,
-    .name = "cuda.matmul.rows",
-    .needs = QRN_CUDA_SM80,
-    .serves = "weights in rows",
-    .supports = matmul_supports,
-    .scratch_bytes = matmul_scratch,
-    .run = matmul_run,
-};
-
-static bool matmul_id_supports(const void *args)
-{
-    struct qrn_matmul_params p;
-    return takes(&p, qrn_cuda_matmul_id_job(args, &p));
-}
-
-static size_t matmul_id_scratch(const void *args, int n_threads)
-{
-    struct qrn_matmul_params p;
-    (void)n_threads;
-    (void)qrn_cuda_matmul_id_job(args, &p);
-    return scratch(&p);
-}
-
-static void matmul_id_run(void *stream, const void *args)
-{
-    struct qrn_matmul_params p;
-    (void)qrn_cuda_matmul_id_job(args, &p);
-    run(stream, &p);
-}
-
-const struct qrn_kernel qrn_cuda_matmul_id_rows = {
-    .op = QRN_OP_matmul_id,
-    .name = "cuda.matmul_id.rows",
-    .needs = QRN_CUDA_SM80,
-    .serves = "weights in rows",
-    .supports = matmul_id_supports,
-    .scratch_bytes = matmul_id_scratch,
-    .run = matmul_id_run,
-};
+QRN_CUDA_MATMUL_KERNEL(matmul, rows, takes, scratch, run, serves);
+QRN_CUDA_MATMUL_KERNEL(matmul_id, rows, takes, scratch, run, serves);

@@ -43,8 +43,9 @@ static enum qrn_status finish(struct qrn_cuda_stream *s, struct qrn_error *err)
     return status_of(s, err);
 }
 
-enum qrn_status qrn_cuda_execute(struct qrn_device *dev, const struct qrn_step *steps,
-                                 size_t n_steps, size_t scratch_bytes, struct qrn_error *err)
+static enum qrn_status run_steps(struct qrn_device *dev, const struct qrn_step *steps,
+                                 size_t n_steps, size_t scratch_bytes, bool waits,
+                                 struct qrn_error *err)
 {
     struct qrn_cuda *cuda = dev->impl;
     struct qrn_cuda_stream s = {.cuda = cuda};
@@ -52,26 +53,23 @@ enum qrn_status qrn_cuda_execute(struct qrn_device *dev, const struct qrn_step *
     enum qrn_status status = qrn_cuda_reserve_scratch(cuda, scratch_bytes, err);
     if (status == QRN_OK) {
         queue(&s, steps, n_steps);
-        status = finish(&s, err);
+        status = waits ? finish(&s, err) : status_of(&s, err);
     }
     qrn_cuda_leave(cuda);
     return status;
+}
+
+enum qrn_status qrn_cuda_execute(struct qrn_device *dev, const struct qrn_step *steps,
+                                 size_t n_steps, size_t scratch_bytes, struct qrn_error *err)
+{
+    return run_steps(dev, steps, n_steps, scratch_bytes, true, err);
 }
 
 /* As execute, without waiting. */
 static enum qrn_status queue_steps(struct qrn_device *dev, const struct qrn_step *steps,
                                    size_t n_steps, size_t scratch_bytes, struct qrn_error *err)
 {
-    struct qrn_cuda *cuda = dev->impl;
-    struct qrn_cuda_stream s = {.cuda = cuda};
-    QRN_TRY(qrn_cuda_enter(cuda, err));
-    enum qrn_status status = qrn_cuda_reserve_scratch(cuda, scratch_bytes, err);
-    if (status == QRN_OK) {
-        queue(&s, steps, n_steps);
-        status = status_of(&s, err);
-    }
-    qrn_cuda_leave(cuda);
-    return status;
+    return run_steps(dev, steps, n_steps, scratch_bytes, false, err);
 }
 
 static struct graph *find_graph(struct recorded *r, size_t begin, size_t end)
