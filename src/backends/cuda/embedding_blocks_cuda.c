@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * embedding of tables of blocks, in rows or packed. */
+ * embedding of packed tables. */
 #include "backends/cuda/matmul_job.h"
 
 QRN_CUDA_IMAGE(embedding_blocks);
@@ -8,7 +8,8 @@ static bool supports(const void *args)
 {
     const struct qrn_embedding_args *a = args;
     struct qrn_weights_params w;
-    return qrn_cuda_weights(&a->table, &a->scales, &a->biases, a->layout == QRN_LAYOUT_PACKED, &w);
+    return a->layout == QRN_LAYOUT_PACKED &&
+           qrn_cuda_weights(&a->table, &a->scales, &a->biases, true, &w);
 }
 
 static void run(void *stream, const void *args)
@@ -19,7 +20,7 @@ static void run(void *stream, const void *args)
     struct qrn_embedding_blocks_params p = {.shape = qrn_rows_shape(&a->out),
                                             .out = qrn_rows(&a->out),
                                             .ids = (uint64_t)(uintptr_t)a->ids.data};
-    (void)qrn_cuda_weights(&a->table, &a->scales, &a->biases, a->layout == QRN_LAYOUT_PACKED, &p.w);
+    (void)qrn_cuda_weights(&a->table, &a->scales, &a->biases, true, &p.w);
     p.n_blocks = a->out.shape[0] * ((p.shape.d + 31) / 32);
     qrn_cuda_launch(stream, &f, qrn_grid_of_warps((p.n_blocks + 31) / 32), &p);
 }
@@ -30,5 +31,5 @@ const struct qrn_kernel qrn_cuda_embedding_blocks = {
     .needs = QRN_CUDA_SM80,
     .supports = supports,
     .run = run,
-    .serves = "all, packed by this device if packed",
+    .serves = "tables packed by this device",
 };
