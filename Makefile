@@ -6,6 +6,7 @@
 #   make CUDA=0                                                  without NVIDIA's GPUs
 #   make DEVICE_ARCHS=90a                                        device code for one architecture
 
+, := ,
 VERSION := $(shell sed -n 's/^.define QRN_VERSION_STRING "\(.*\)"/\1/p' include/quern/version.h)
 SOVERSION := 0
 
@@ -16,8 +17,10 @@ MANDIR ?= $(PREFIX)/share/man
 DESTDIR ?=
 PKG_CONFIG ?= pkg-config
 CFLAGS ?= -O2 -g
-# Sanitized kernels compile four times as fast so, and need not be fast themselves.
-OPT.backends ?= $(if $(SANITIZE),-O1 -fno-var-tracking,-O3)
+# Sanitized kernels, which need not be fast themselves, compile five times as fast so: an address that is
+# NULL or too far away is the address sanitizer's matter.  What is fuzzed is not in the kernels.
+OPT.backends ?= $(if $(SANITIZE),-O1 $(LIGHT_SANITIZE),-O3)
+LIGHT_SANITIZE := $(if $(FUZZER),-fno-sanitize=all,$(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=null$(,)pointer-overflow$(,)object-size))
 
 TARGET := $(shell $(CC) -dumpmachine)
 # The library needs libutf8proc alone; the command and the tests read JSON with jansson.
@@ -118,14 +121,14 @@ $(BUILD)/tests/emulator/kernels_image.o: $(BUILD)/tests/emulator/kernels.S
 	$(Q)$(CC) -c -o $@ $<
 
 # A driver library without a GPU, with the same device code compiled for the CPU; one for all builds but
-# those with sanitizers that it can bear.  A thread sanitizer would want to be told of every switch of
-# stacks.
-EMULATOR_SANITIZE := $(if $(filter-out thread,$(SANITIZE)),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all)
+# those with sanitizers that it can bear, where compiling takes longer than running.  A thread sanitizer
+# would want to be told of every switch of stacks.
+EMULATOR_SANITIZE := $(if $(filter-out thread,$(SANITIZE)),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all $(LIGHT_SANITIZE))
 EMULATOR := $(if $(EMULATOR_SANITIZE),$(BUILD),$(DEVICE_BUILD))/tests/emulator
 EMULATOR_OBJS := $(patsubst tests/%.c,$(EMULATOR:%/emulator=%)/%.o,$(filter-out %/incomplete.c %/test_emulator.c,$(wildcard tests/emulator/*.c))) \
     $(patsubst src/backends/cuda/device/%.cu,$(EMULATOR)/device/%.o,$(DEVICE_SRCS)) \
     $(patsubst tests/%.cu,$(EMULATOR:%/emulator=%)/%.o,$(wildcard tests/emulator/*.cu))
-EMULATOR_CXXFLAGS = -std=c++17 -O2 -g -fPIC -ffp-contract=off -fno-math-errno -Wall -Wextra \
+EMULATOR_CXXFLAGS = -std=c++17 $(if $(EMULATOR_SANITIZE),-O0,-O2) -g -fPIC -ffp-contract=off -fno-math-errno -Wall -Wextra \
     -Wno-missing-field-initializers -Wno-unknown-pragmas -Wno-unused-function -fno-strict-aliasing \
     -Iinclude -Isrc -Itests -include tests/emulator/cuda_on_cpu.h -DQRN_EMULATED -MMD -MP \
     $(if $(WERROR),-Werror) $(EMULATOR_SANITIZE)

@@ -10,7 +10,7 @@ failed=0
 for target; do
     program=build-fuzz/fuzz/fuzz_$target
     make -s BUILD=build-fuzz CC=clang FUZZER=1 SANITIZE=address,undefined \
-        CFLAGS="-O1 -g" OPT.backends=-O1 -j"$(getconf _NPROCESSORS_ONLN)" \
+        CFLAGS="-O1 -g" -j"$(getconf _NPROCESSORS_ONLN)" \
         "$program" > /dev/null
     mkdir -p "build-fuzz/corpus/$target"
     printf '%s: ' "$target"

@@ -79,7 +79,7 @@ static enum qrn_status do_pending(struct qrn_device *dev, struct qrn_error *err)
             if (first == QRN_OK) first = s;
         } else {
             if (memcmp(w->was, w->from, w->n_bytes) != 0)
-                fail_msg("what is uploaded has changed before the device was waited for");
+                fail_msg("%s", "what is uploaded has changed before the device was waited for");
             copy(w->to, w->from, w->n_bytes);
             free(w->was);
         }
@@ -130,7 +130,7 @@ static void far_free(struct qrn_device *dev, void *memory, size_t n_bytes)
         free(b);
         return;
     }
-    fail_msg("memory is freed that was not allocated");
+    fail_msg("%s", "memory is freed that was not allocated");
 }
 
 static void far_zero(struct qrn_device *dev, void *memory, size_t n_bytes)
