@@ -36,7 +36,8 @@ QRN_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -fPIC -fvisibility=hidden -
 NVCC ?= $(firstword $(shell command -v nvcc 2> /dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA ?= $(if $(NVCC),1,0)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
-# Machine code for each, and code that drivers compile for what is newer.
+# Machine code for each, and code that drivers compile for what is newer; files named *_sm90a.cu are for
+# that one alone.
 DEVICE_ARCHS ?= 80 90a 100
 DEVICE_PTX ?= 80
 # Device code is the same for all builds.
@@ -101,9 +102,11 @@ $(BUILD)/%.o: %.c
 
 # Device code: a fat binary for each file, put into an object as it is.  What ptxas says of registers
 # and spills stays beside it (scripts/check_spills.sh).  FMA is where it is written; subnormals are 0.
-NVCCFLAGS := -std=c++17 -O3 -fmad=false -ftz=true -Xfatbin=-compress-all -Iinclude -Isrc -Xptxas -v \
+NVCCFLAGS = -std=c++17 -O3 -fmad=false -ftz=true -Xfatbin=-compress-all -Iinclude -Isrc -Xptxas -v \
     $(foreach a,$(DEVICE_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
     $(foreach a,$(DEVICE_PTX),-gencode arch=compute_$(a),code=compute_$(a))
+$(DEVICE_BUILD)/%_sm90a.fatbin: DEVICE_ARCHS = 90a
+$(DEVICE_BUILD)/%_sm90a.fatbin: DEVICE_PTX =
 $(BUILD)/src/backends/cuda/%.o: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
 $(DEVICE_BUILD)/%.fatbin: %.cu
 	@mkdir -p $(@D)
@@ -116,8 +119,8 @@ $(BUILD)/%.S: $(DEVICE_BUILD)/%.fatbin
 $(BUILD)/src/backends/cuda/device/%.o: $(BUILD)/src/backends/cuda/device/%.S
 	$(Q)$(CC) -c -o $@ $<
 # The emulator's own test has device code too, which a real GPU can run.
-$(DEVICE_BUILD)/tests/emulator/kernels.fatbin: NVCCFLAGS += -Itests
-$(BUILD)/tests/emulator/kernels_image.o: $(BUILD)/tests/emulator/kernels.S
+$(DEVICE_BUILD)/tests/emulator/%.fatbin: NVCCFLAGS += -Itests
+$(BUILD)/tests/emulator/%_image.o: $(BUILD)/tests/emulator/%.S
 	$(Q)$(CC) -c -o $@ $<
 
 # A driver library without a GPU, with the same device code compiled for the CPU; one for all builds but
@@ -125,7 +128,7 @@ $(BUILD)/tests/emulator/kernels_image.o: $(BUILD)/tests/emulator/kernels.S
 # would want to be told of every switch of stacks.
 EMULATOR_SANITIZE := $(if $(filter-out thread,$(SANITIZE)),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all $(LIGHT_SANITIZE))
 EMULATOR := $(if $(EMULATOR_SANITIZE),$(BUILD),$(DEVICE_BUILD))/tests/emulator
-EMULATOR_OBJS := $(patsubst tests/%.c,$(EMULATOR:%/emulator=%)/%.o,$(filter-out %/incomplete.c %/test_emulator.c,$(wildcard tests/emulator/*.c))) \
+EMULATOR_OBJS := $(patsubst tests/%.c,$(EMULATOR:%/emulator=%)/%.o,$(filter-out %/incomplete.c tests/emulator/test_%.c,$(wildcard tests/emulator/*.c))) \
     $(patsubst src/backends/cuda/device/%.cu,$(EMULATOR)/device/%.o,$(DEVICE_SRCS)) \
     $(patsubst tests/%.cu,$(EMULATOR:%/emulator=%)/%.o,$(wildcard tests/emulator/*.cu))
 EMULATOR_CXXFLAGS = -std=c++17 $(if $(EMULATOR_SANITIZE),-O0,-O2) -g -fPIC -ffp-contract=off -fno-math-errno -Wall -Wextra \
@@ -184,9 +187,10 @@ $(BUILD)/tests/%: tests/%.c $(SUPPORT_OBJS) $(BUILD)/libquern.a
 $(SUPPORT_OBJS): QRN_CFLAGS += -Itests
 $(SUPPORT_OBJS) $(TESTS): QRN_CFLAGS += -DQRN_TEST_EMULATOR='"$(filter %emulated.so,$(EMULATORS))"'
 ifeq ($(CUDA),1)
-$(BUILD)/tests/emulator/test_emulator: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
-$(BUILD)/tests/emulator/test_emulator: TEST_OBJS := $(BUILD)/tests/emulator/kernels_image.o
-$(BUILD)/tests/emulator/test_emulator: $(BUILD)/tests/emulator/kernels_image.o
+$(BUILD)/tests/emulator/test_emulator $(BUILD)/tests/emulator/test_wgmma: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
+EMULATOR_TEST_OBJS := $(patsubst %.cu,$(BUILD)/%_image.o,$(wildcard tests/emulator/*.cu))
+$(BUILD)/tests/emulator/test_%: TEST_OBJS := $(EMULATOR_TEST_OBJS)
+$(BUILD)/tests/emulator/test_emulator $(BUILD)/tests/emulator/test_wgmma: $(EMULATOR_TEST_OBJS)
 endif
 
 # Fuzz targets: with FUZZER=1 CC=clang real ones (scripts/fuzz.sh), without it programs that replay

@@ -31,7 +31,8 @@ enum qrn_status qrn_upload_write(struct qrn_upload *u, void *to, const void *fro
 {
     for (size_t done = 0, some; done < n; done += some) {
         char *at = (char *)to + done;
-        if (u->n == QRN_UPLOAD_BYTES || at != u->to + u->n) QRN_TRY(qrn_upload_flush(u, err));
+        if (u->n == QRN_UPLOAD_BYTES || (u->n > 0 && at != u->to + u->n))
+            QRN_TRY(qrn_upload_flush(u, err));
         if (u->n == 0) u->to = at;
         some = n - done < QRN_UPLOAD_BYTES - u->n ? n - done : QRN_UPLOAD_BYTES - u->n;
         memcpy(u->staging[u->turn].bytes + u->n, (const char *)from + done, some);

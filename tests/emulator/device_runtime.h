@@ -3,6 +3,7 @@
 #ifndef QUERN_TESTS_EMULATOR_DEVICE_RUNTIME_H
 #define QUERN_TESTS_EMULATOR_DEVICE_RUNTIME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +47,25 @@ unsigned emulated_active_lanes(void);
 void emulated_copy_begin(void *to, const void *from, int n_bytes);
 void emulated_copies_commit(void);
 void emulated_copies_wait(int n_groups_left);
+
+/* Bulk copies, which count at a barrier: from address to address, and by a map (emulator/tensor_map.h). */
+void emulated_bulk_copy(void *to, const void *from, int n_bytes, uint64_t *barrier);
+void emulated_tensor_copy(void *to, const void *map, int x, int y, int z, uint64_t *barrier);
+
+/* Barriers in shared memory: see backends/cuda/device/pipeline.cuh. */
+void emulated_barrier_init(uint64_t *barrier, int n_arrivals);
+void emulated_barrier_arrive(uint64_t *barrier, int n_bytes);
+void emulated_barrier_arrive_after_copies(uint64_t *barrier);
+void emulated_barrier_wait(uint64_t *barrier, int parity);
+void emulated_sync_some(int barrier, int n_threads, bool waits);
+
+/* Addresses of dynamic shared memory as instructions have them: it begins at 128. */
+unsigned emulated_shared_address(const void *p);
+void *emulated_shared_pointer(unsigned address);
+
+/* The thread in its block; the block among all that ever ran. */
+unsigned emulated_thread_number(void);
+uint64_t emulated_block_number(void);
 
 #ifdef __cplusplus
 }

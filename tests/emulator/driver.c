@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * The emulated driver: starting, the device, contexts, modules, functions, words for errors. */
 #include "emulator/emulator.h"
+#include "emulator/tensor_map.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 pthread_mutex_t emulator_lock = PTHREAD_MUTEX_INITIALIZER;
-struct faults emulator_faults = {.sm = 80, .memory = (size_t)1 << 40};
+struct faults emulator_faults = {.sm = 90, .memory = (size_t)1 << 40};
 struct emulated_counts emulator_counts;
 char emulator_message[512];
 
@@ -30,7 +31,7 @@ EXPORTED CUresult cuInit(unsigned flags)
     emulator_faults = (struct faults){
         .fail_alloc = number_of("QRN_EMULATED_FAIL_ALLOC", 0),
         .lose_at_launch = number_of("QRN_EMULATED_LOSE_AT_LAUNCH", 0),
-        .sm = (int)number_of("QRN_EMULATED_SM", 80),
+        .sm = (int)number_of("QRN_EMULATED_SM", 90),
         .reverse = number_of("QRN_EMULATED_REVERSE", 0) != 0,
         .late = number_of("QRN_EMULATED_LATE", 0) != 0,
         .memory = (size_t)number_of("QRN_EMULATED_MEMORY", 1L << 40),
@@ -256,4 +257,32 @@ EXPORTED CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute a
     const bool fits =
         attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value <= 227 * 1024;
     return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORTED CUresult cuTensorMapEncodeTiled(CUtensorMap *out, CUtensorMapDataType type,
+                                         cuuint32_t rank, void *data, const cuuint64_t *dims,
+                                         const cuuint64_t *strides, const cuuint32_t *box,
+                                         const cuuint32_t *steps, CUtensorMapInterleave interleave,
+                                         CUtensorMapSwizzle swizzle,
+                                         CUtensorMapL2promotion promotion,
+                                         CUtensorMapFloatOOBfill fill)
+{
+    const cuuint32_t n_bytes = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2;
+    struct emulated_map map = {data,
+                               {dims[0], dims[1], dims[2]},
+                               {strides[0], strides[1]},
+                               (int)n_bytes,
+                               {(int)box[0], (int)box[1]}};
+    (void)promotion;
+    if (rank != 3 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ||
+        swizzle != CU_TENSOR_MAP_SWIZZLE_128B || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE ||
+        (uintptr_t)data % 16 || strides[0] % 16 || strides[1] % 16 || box[0] * n_bytes != 128 ||
+        box[1] > 256 || box[2] != 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (int i = 0; i < 3; i++)
+        if (steps[i] != 1 || dims[i] == 0 || dims[i] > (cuuint64_t)1 << 32)
+            return CUDA_ERROR_INVALID_VALUE;
+    memset(out, 0, sizeof *out);
+    memcpy(out, &map, sizeof map);
+    return CUDA_SUCCESS;
 }

@@ -4,7 +4,7 @@
  *
  * Faults on demand, read from the environment at cuInit (the version: whenever it is asked for):
  *     QRN_EMULATED_DRIVER_VERSION   12080 is 12.8
- *     QRN_EMULATED_SM               compute capability, 80; 90 is 9.0
+ *     QRN_EMULATED_SM               compute capability, 90; 80 is 8.0
  *     QRN_EMULATED_FAIL_ALLOC       this allocation from now on fails, counted from 1
  *     QRN_EMULATED_LOSE_AT_LAUNCH   at this launch from now on the context is lost
  *     QRN_EMULATED_MEMORY           bytes that the device has; 2^40 without
@@ -44,7 +44,7 @@ struct work {
     const void *from;
     size_t n_bytes;
     unsigned char value;
-    _Alignas(16) unsigned char params[4096];
+    _Alignas(128) unsigned char params[4096];
 };
 
 struct CUgraph_st {

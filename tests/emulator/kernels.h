@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "backends/cuda/tensor_map_cuda.h"
+
 struct qrn_test_params {
     float *out;
 };
@@ -14,6 +16,14 @@ struct qrn_test_mma_params {
     float *c;
     int32_t type;   /* 0: bf16, 1: f16, 2: bytes */
     int32_t n_rows; /* of b; the rest is 0 */
+};
+
+/* c = a b of bf16, 64 x 128, k a multiple of 64. */
+struct qrn_test_wgmma_params {
+    struct qrn_tensor_map a, b; /* boxes of 64 x 64, those of b by k of 64 x 128 */
+    const void *data;           /* for the pipeline's test */
+    float *c;
+    int32_t k, way, a_in_registers;
 };
 
 #endif

@@ -20,7 +20,7 @@ static void free_work(struct CUgraph_st *g)
 
 static bool copy_work(struct CUgraph_st *to, const struct work *w)
 {
-    struct work *copy = malloc(sizeof *copy);
+    struct work *copy = aligned_alloc(_Alignof(struct work), sizeof *copy);
     if (!copy) return false;
     *copy = *w;
     copy->next = NULL;

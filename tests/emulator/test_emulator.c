@@ -6,68 +6,14 @@
 #ifdef QRN_CUDA
 #include <math.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backends/cuda/driver.h"
 #include "base/half.h"
+#include "emulator/driver_test.h"
 #include "emulator/kernels.h"
 
 extern const unsigned char qrn_cuda_image_kernels[]; /* of kernels.cu, embedded by the build */
-
-/* Fragments, shuffles and copies are also what a real GPU makes of them. */
-static bool is_real(void)
-{
-    const char *which = getenv("QRN_TEST_CUDA");
-    return which && strcmp(which, "real") == 0;
-}
-
-struct test {
-    struct qrn_cuda_driver d;
-    CUcontext context;
-    CUstream stream;
-    CUmodule module;
-    float *memory; /* of the host, shared with the device */
-};
-enum { N_FLOATS = 2048 };
-
-#define GOOD(call) assert_int_equal(call, CUDA_SUCCESS)
-
-static void begin(struct test *t)
-{
-    struct qrn_error err;
-    if (qrn_cuda_driver_open(is_real() ? "" : QRN_TEST_EMULATOR, &t->d, &err) != QRN_OK)
-        fail_msg("%s", err.text);
-    GOOD(t->d.primary_retain(&t->context, 0));
-    GOOD(t->d.context_push(t->context));
-    GOOD(t->d.stream_create(&t->stream, 0));
-    GOOD(t->d.module_load(&t->module, qrn_cuda_image_kernels));
-    t->memory = aligned_alloc(8192, N_FLOATS * sizeof(float));
-    assert_non_null(t->memory);
-    memset(t->memory, 0, N_FLOATS * sizeof(float));
-    GOOD(t->d.host_register(t->memory, N_FLOATS * sizeof(float), CU_MEMHOSTREGISTER_DEVICEMAP));
-}
-
-static void end(struct test *t)
-{
-    GOOD(t->d.host_unregister(t->memory));
-    free(t->memory);
-    (void)t->d.module_unload(t->module);
-    (void)t->d.stream_destroy(t->stream);
-    GOOD(t->d.context_pop(&t->context));
-    GOOD(t->d.primary_release(0));
-    qrn_cuda_driver_close(&t->d);
-}
-
-static CUresult launch(struct test *t, const char *name, unsigned n_threads, void *params)
-{
-    CUfunction f;
-    GOOD(t->d.module_function(&f, t->module, name));
-    const CUresult r = t->d.launch(f, 1, 1, 1, n_threads, 1, 1, 0, t->stream, &params, NULL);
-    return r == CUDA_SUCCESS ? t->d.stream_synchronize(t->stream) : r;
-}
 
 static void test_never_ends(void **state)
 {
@@ -87,14 +33,14 @@ static void test_never_ends(void **state)
         for (int reverse = 0; reverse < 2; reverse++) {
             struct test t;
             assert_int_equal(setenv("QRN_EMULATED_REVERSE", reverse ? "1" : "0", 1), 0);
-            begin(&t);
+            begin(&t, qrn_cuda_image_kernels);
             struct qrn_test_params p = {t.memory};
-            assert_int_equal(launch(&t, cases[i].kernel, cases[i].n_threads, &p),
+            assert_int_equal(launch(&t, cases[i].kernel, cases[i].n_threads, 0, &p),
                              CUDA_ERROR_LAUNCH_FAILED);
             const char *text = qrn_cuda_text(&t.d, CUDA_ERROR_LAUNCH_FAILED);
             if (!strstr(text, cases[i].text) || !strstr(text, cases[i].kernel))
                 fail_msg("%s", text);
-            assert_int_equal(launch(&t, "qrn_test_shuffles", 64, &p), CUDA_ERROR_LAUNCH_FAILED);
+            assert_int_equal(launch(&t, "qrn_test_shuffles", 64, 0, &p), CUDA_ERROR_LAUNCH_FAILED);
             end(&t);
         }
     assert_int_equal(unsetenv("QRN_EMULATED_REVERSE"), 0);
@@ -104,9 +50,9 @@ static void test_shuffles(void **state)
 {
     (void)state;
     struct test t;
-    begin(&t);
+    begin(&t, qrn_cuda_image_kernels);
     struct qrn_test_params p = {t.memory};
-    GOOD(launch(&t, "qrn_test_shuffles", 64, &p));
+    GOOD(launch(&t, "qrn_test_shuffles", 64, 0, &p));
     for (int i = 0; i < 64; i++) {
         const int lane = i % 32;
         const float want[8] = {5.0f,
@@ -129,7 +75,7 @@ static void test_memory(void **state)
     struct test t;
     CUdeviceptr p;
     if (is_real()) skip();
-    begin(&t);
+    begin(&t, qrn_cuda_image_kernels);
     GOOD(t.d.memory_alloc(&p, sizeof(float)));
     GOOD(t.d.copy_to_host(t.memory, p, sizeof(float), t.stream));
     GOOD(t.d.stream_synchronize(t.stream));
@@ -157,7 +103,7 @@ static void test_late(void **state)
     CUdeviceptr p;
     if (is_real()) skip();
     assert_int_equal(setenv("QRN_EMULATED_LATE", "1", 1), 0);
-    begin(&t);
+    begin(&t, qrn_cuda_image_kernels);
     GOOD(t.d.memory_alloc(&p, 64));
     t.memory[0] = 1.0f;
     GOOD(t.d.copy_to_device(p, t.memory, sizeof(float), t.stream));
@@ -200,7 +146,7 @@ static void test_fragments(void **state)
     (void)state;
     struct test t;
     struct rng r = {1};
-    begin(&t);
+    begin(&t, qrn_cuda_image_kernels);
     uint8_t *a = (uint8_t *)t.memory, *b = a + 512;
     struct qrn_test_mma_params p = {a, b, t.memory + 256, 0, 16};
     for (p.type = 0; p.type < 3; p.type++) {
@@ -216,7 +162,7 @@ static void test_fragments(void **state)
             else
                 memcpy(a + 2 * i, &h, 2);
         }
-        GOOD(launch(&t, "qrn_test_mma", 32, &p));
+        GOOD(launch(&t, "qrn_test_mma", 32, 0, &p));
         expect_product(p.c, (const double(*)[32])x, (const double(*)[8])y, n_k);
     }
     end(&t);
@@ -227,7 +173,7 @@ static void test_ldmatrix(void **state)
     (void)state;
     struct test t;
     struct rng r = {2};
-    begin(&t);
+    begin(&t, qrn_cuda_image_kernels);
     uint8_t *a = (uint8_t *)t.memory, *b = a + 512;
     struct qrn_test_mma_params p = {a, b, t.memory + 256, 0, 13};
     double x[16][32] = {{0}}, y[32][8] = {{0}};
@@ -239,7 +185,7 @@ static void test_ldmatrix(void **state)
         else if (i < 256 + 13 * 8)
             y[(i - 256) / 8][i % 8] = half_value(0, h);
     }
-    GOOD(launch(&t, "qrn_test_ldmatrix", 32, &p));
+    GOOD(launch(&t, "qrn_test_ldmatrix", 32, 0, &p));
     expect_product(p.c, (const double(*)[32])x, (const double(*)[8])y, 16);
     end(&t);
 }
@@ -252,7 +198,7 @@ static void test_refuses(void **state)
     CUmodule m;
     CUfunction f;
     if (is_real()) skip();
-    begin(&t);
+    begin(&t, qrn_cuda_image_kernels);
     assert_int_equal(t.d.module_load(&m, text), CUDA_ERROR_INVALID_IMAGE);
     assert_int_equal(t.d.module_function(&f, t.module, "qrn_no_such"), CUDA_ERROR_NOT_FOUND);
     GOOD(t.d.module_function(&f, t.module, "qrn_test_shuffles"));

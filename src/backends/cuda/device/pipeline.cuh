@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT
+ * What a pipeline of Hopper's is made of, for sm_90a: barriers in shared memory that count arrivals and
+ * bytes, bulk copies that arrive there, barriers of some of a block's threads, registers that move from
+ * one group of warps to another.
+ *
+ * A barrier's phases are numbered 0, 1, 2 ...; a wait for a phase is given its parity.  In a ring of
+ * n stages the consumer of round i waits for parity (i / n) & 1 of `full`, the producer for the other
+ * one of `empty`, which before the first round lets it through. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_PIPELINE_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_PIPELINE_CUH
+
+#include "backends/cuda/device/mma.cuh"
+#include "backends/cuda/tensor_map_cuda.h"
+
+/* In shared memory. */
+struct __align__(8) qrn_barrier {
+    uint64_t state;
+};
+
+#ifdef QRN_EMULATED
+#include "emulator/pipeline_on_cpu.h"
+#else
+
+/* By one thread; the others see it after qrn_barriers_are_ready and a __syncthreads. */
+static __device__ __forceinline__ void qrn_barrier_init(qrn_barrier *b, int n_arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(qrn_shared_address(b)), "r"(n_arrivals)
+                 : "memory");
+}
+static __device__ __forceinline__ void qrn_barriers_are_ready()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ __forceinline__ void qrn_barrier_arrive(qrn_barrier *b)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(qrn_shared_address(b)) : "memory");
+}
+
+/* Arrives, and the phase ends only when n_bytes of bulk copies have come too. */
+static __device__ __forceinline__ void qrn_barrier_arrive_expecting(qrn_barrier *b, int n_bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(qrn_shared_address(b)),
+                 "r"(n_bytes)
+                 : "memory");
+}
+
+/* Arrives when all that this thread has begun with qrn_copy16_async is there; the barrier has counted
+ * that arrival from its initialisation. */
+static __device__ __forceinline__ void qrn_barrier_arrive_after_copies(qrn_barrier *b)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(qrn_shared_address(b))
+                 : "memory");
+}
+
+static __device__ __forceinline__ void qrn_barrier_wait(qrn_barrier *b, int parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n"
+                 "}\n" ::"r"(qrn_shared_address(b)),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* Writes of this thread to shared memory come before what wgmma and bulk copies do after the next
+ * barrier. */
+static __device__ __forceinline__ void qrn_fence_async()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Waits for n_threads of the block, whole warps, which name the same barrier: 1 .. 15. */
+static __device__ __forceinline__ void qrn_sync_some(int barrier, int n_threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(n_threads) : "memory");
+}
+/* Counts as there without waiting. */
+static __device__ __forceinline__ void qrn_arrive_some(int barrier, int n_threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(n_threads) : "memory");
+}
+
+/* n_bytes, a multiple of 16, from address to address, both aligned to 16; one thread. */
+static __device__ __forceinline__ void qrn_bulk_copy(void *shared, const void *global, int n_bytes,
+                                                     qrn_barrier *b)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(qrn_shared_address(shared)),
+                 "l"(global), "r"(n_bytes), "r"(qrn_shared_address(b))
+                 : "memory");
+}
+
+/* The box of a map among the params (backends/cuda/tensor_map.h) at element x, y (, z) of the tensor, innermost first; what lies outside comes as 0 and
+ * counts among the bytes.  One thread; shared is aligned to 128 bytes, swizzled boxes to 1024. */
+static __device__ __forceinline__ void qrn_tensor_copy(void *shared, const qrn_tensor_map *map, int x,
+                                                       int y, int z, qrn_barrier *b)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(qrn_shared_address(shared)),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(qrn_shared_address(b))
+                 : "memory");
+}
+
+/* Registers of each thread of this warpgroup from here on, a multiple of 8.  All of its warps. */
+template <int n> static __device__ __forceinline__ void qrn_registers_more()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n));
+}
+template <int n> static __device__ __forceinline__ void qrn_registers_fewer()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
+}
+
+/* p, rounded up in shared memory; n is a power of 2. */
+static __device__ __forceinline__ void *qrn_align_shared(void *p, unsigned n)
+{
+    return (char *)p + (-qrn_shared_address(p) & (n - 1));
+}
+
+#endif
+
+/* A ring's stage and parity, moved on round after round. */
+template <int n_stages> struct qrn_ring {
+    int stage = 0, parity = 0;
+    __device__ __forceinline__ void next()
+    {
+        if (++stage < n_stages) return;
+        stage = 0;
+        parity ^= 1;
+    }
+};
+
+#endif

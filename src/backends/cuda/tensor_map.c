@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#include "backends/cuda/tensor_map.h"
+
+#include <string.h>
+
+static bool fits(int64_t n)
+{
+    return n > 0 && n <= UINT32_MAX;
+}
+
+bool qrn_cuda_can_map(const struct qrn_tensor_box *b)
+{
+    return (uintptr_t)b->data % 16 == 0 && b->row_bytes % 16 == 0 && b->matrix_bytes % 16 == 0 &&
+           b->row_bytes > 0 && fits(b->n) && fits(b->n_rows) && fits(b->n_matrices) &&
+           (b->dtype == QRN_F32 || b->dtype == QRN_F16 || b->dtype == QRN_BF16);
+}
+
+static CUtensorMapDataType type_of(enum qrn_dtype dtype)
+{
+    if (dtype == QRN_F32) return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    return dtype == QRN_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+}
+
+void qrn_cuda_tensor_map(struct qrn_cuda_stream *s, const struct qrn_tensor_box *b,
+                         struct qrn_tensor_map *out)
+{
+    CUtensorMap map;
+    const cuuint64_t dims[3] = {(cuuint64_t)b->n, (cuuint64_t)b->n_rows, (cuuint64_t)b->n_matrices};
+    /* A single matrix has no distance, which the driver wants all the same. */
+    const cuuint64_t matrix =
+        b->matrix_bytes > 0 ? (cuuint64_t)b->matrix_bytes : (cuuint64_t)(b->row_bytes * b->n_rows);
+    const cuuint64_t strides[2] = {(cuuint64_t)b->row_bytes, matrix};
+    const cuuint32_t box[3] = {(cuuint32_t)b->box_n, (cuuint32_t)b->box_rows, 1},
+                     steps[3] = {1, 1, 1};
+    if (s->result != CUDA_SUCCESS) return;
+    s->result = s->cuda->driver.tensor_map(
+        &map, type_of(b->dtype), 3, (void *)(uintptr_t)b->data, dims, strides, box, steps,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (s->result != CUDA_SUCCESS) s->failed = "a map of a tensor";
+    memcpy(out, &map, sizeof *out);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ * Maps of tensors for Hopper's bulk copies (device/pipeline.cuh). */
+#ifndef QUERN_BACKENDS_CUDA_TENSOR_MAP_H
+#define QUERN_BACKENDS_CUDA_TENSOR_MAP_H
+
+#include <quern/dtype.h>
+
+#include "backends/cuda/launch.h"
+#include "backends/cuda/tensor_map_cuda.h"
+
+/* Rows of n elements (F32, F16 or BF16) at strides, in n_matrices; what is copied at once is box_n by
+ * box_rows of them, box_n elements in 128 bytes, swizzled as wgmma.cuh has them. */
+struct qrn_tensor_box {
+    const void *data;
+    enum qrn_dtype dtype;
+    int64_t n, n_rows, n_matrices;
+    int64_t row_bytes, matrix_bytes; /* from one to the next */
+    int box_n, box_rows;
+};
+
+/* Whether bulk copies take it: address and strides in 16 bytes, numbers below 2^32. */
+bool qrn_cuda_can_map(const struct qrn_tensor_box *box);
+
+/* Failures stay in the stream. */
+void qrn_cuda_tensor_map(struct qrn_cuda_stream *s, const struct qrn_tensor_box *box,
+                         struct qrn_tensor_map *out);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT
+ * What device code begins and waits for later: copies of 16 bytes, barriers that count, bulk copies.  A copy
+ * is done as late as it may be; its place is poisoned until then. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "emulator/block.h"
+#include "emulator/tensor_map.h"
+
+static struct block *const b = &emulator_block;
+
+/* --- copies of a thread --- */
+
+static struct copy *new_copy(void)
+{
+    if (b->self->n_copies == MAX_COPIES) abort();
+    return &b->self->copies[b->self->n_copies++];
+}
+
+void emulated_copy_begin(void *to, const void *from, int n_bytes)
+{
+    memset(to, 0xff, 16);
+    *new_copy() = (struct copy){to, from, n_bytes, b->self->group, NULL};
+}
+
+void emulated_copies_commit(void)
+{
+    b->self->group++;
+}
+
+/* Of 8 bytes in shared memory. */
+struct barrier {
+    int32_t n_bytes; /* expected, still to come */
+    uint16_t n_pending;
+    uint16_t count : 15, phase : 1;
+};
+_Static_assert(sizeof(struct barrier) == 8, "");
+
+static void settle(struct barrier *x)
+{
+    if (x->n_pending || x->n_bytes) return;
+    x->phase ^= 1;
+    x->n_pending = x->count;
+}
+
+static struct barrier *barrier_of(uint64_t *state)
+{
+    return (struct barrier *)state;
+}
+
+static void arrive(uint64_t *state, int n_bytes)
+{
+    struct barrier *x = barrier_of(state);
+    if (x->n_pending == 0) abort(); /* more arrivals than were said */
+    x->n_pending--;
+    x->n_bytes += n_bytes;
+    settle(x);
+}
+
+static void do_copy(const struct copy *c)
+{
+    if (c->barrier) {
+        arrive(c->barrier, 0);
+        return;
+    }
+    memset(c->to, 0, 16);
+    memcpy(c->to, c->from, (size_t)c->n_bytes);
+}
+
+/* Does the first n; the others stay. */
+static void do_copies(struct thread *t, int n)
+{
+    for (int i = 0; i < n; i++) do_copy(&t->copies[i]);
+    t->n_copies -= n;
+    memmove(t->copies, t->copies + n, (size_t)t->n_copies * sizeof *t->copies);
+}
+
+void emulated_copies_wait(int n_groups_left)
+{
+    struct thread *t = b->self;
+    int n = 0;
+    while (n < t->n_copies && t->group - t->copies[n].group > (unsigned)n_groups_left) n++;
+    do_copies(t, n);
+}
+
+/* --- bulk copies --- */
+
+struct bulk {
+    char *to;
+    const char *from; /* NULL: by a map */
+    int n_bytes, at[3];
+    struct emulated_map map;
+    uint64_t *barrier;
+};
+enum { MAX_BULKS = 1024 };
+static struct bulk bulks[MAX_BULKS];
+static int n_bulks;
+
+static void begin_bulk(const struct bulk *x)
+{
+    if (n_bulks == MAX_BULKS) abort();
+    memset(x->to, 0xff, (size_t)x->n_bytes);
+    bulks[n_bulks++] = *x;
+}
+
+void emulated_bulk_copy(void *to, const void *from, int n_bytes, uint64_t *barrier)
+{
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || n_bytes % 16) abort();
+    begin_bulk(&(struct bulk){to, from, n_bytes, {0}, {0}, barrier});
+}
+
+void emulated_tensor_copy(void *to, const void *map, int x, int y, int z, uint64_t *barrier)
+{
+    struct bulk bulk = {to, NULL, 0, {x, y, z}, {0}, barrier};
+    memcpy(&bulk.map, map, sizeof bulk.map);
+    if (emulated_shared_address(to) % 1024) abort();
+    bulk.n_bytes = bulk.map.n_bytes * bulk.map.box[0] * bulk.map.box[1];
+    begin_bulk(&bulk);
+}
+
+/* Lines of 128 bytes or less, each of them at its place in atoms; elements outside are 0. */
+static void copy_box(const struct bulk *x)
+{
+    const struct emulated_map *m = &x->map;
+    const int line = m->n_bytes * m->box[0];
+    for (int r = 0; r < m->box[1]; r++)
+        for (int i = 0; i < line; i++) {
+            const int64_t n = x->at[0] + i / m->n_bytes, row = x->at[1] + r;
+            const bool inside = n >= 0 && n < (int64_t)m->dims[0] && row >= 0 &&
+                                row < (int64_t)m->dims[1] && x->at[2] >= 0 &&
+                                x->at[2] < (int64_t)m->dims[2];
+            const char *from = (const char *)m->data + n * m->n_bytes + i % m->n_bytes +
+                               row * (int64_t)m->strides[0] + x->at[2] * (int64_t)m->strides[1];
+            x->to[r * line + (i ^ (r & 7) << 4)] = inside ? *from : '\0';
+        }
+}
+
+static void do_bulks(uint64_t *barrier)
+{
+    int n = 0;
+    for (int i = 0; i < n_bulks; i++) {
+        if (bulks[i].barrier != barrier) {
+            bulks[n++] = bulks[i];
+            continue;
+        }
+        if (bulks[i].from)
+            memcpy(bulks[i].to, bulks[i].from, (size_t)bulks[i].n_bytes);
+        else
+            copy_box(&bulks[i]);
+        barrier_of(barrier)->n_bytes -= bulks[i].n_bytes;
+    }
+    n_bulks = n;
+    settle(barrier_of(barrier));
+}
+
+/* --- barriers --- */
+
+void emulator_async_begin(void)
+{
+    n_bulks = 0;
+}
+
+void emulated_barrier_init(uint64_t *state, int n_arrivals)
+{
+    *barrier_of(state) =
+        (struct barrier){0, (uint16_t)n_arrivals, (uint16_t)n_arrivals & 0x7fff, 0};
+}
+
+void emulated_barrier_arrive(uint64_t *state, int n_bytes)
+{
+    arrive(state, n_bytes);
+}
+
+void emulated_barrier_arrive_after_copies(uint64_t *state)
+{
+    *new_copy() = (struct copy){.group = b->self->group, .barrier = state};
+}
+
+static void do_copies_before(uint64_t *state)
+{
+    for (unsigned i = 0; i < b->n_threads; i++) {
+        struct thread *t = &b->threads[i];
+        int n = 0;
+        for (int k = 0; k < t->n_copies; k++)
+            if (t->copies[k].barrier == state) n = k + 1;
+        do_copies(t, n);
+    }
+}
+
+bool emulator_phase_ended(uint64_t *state, int parity)
+{
+    if (barrier_of(state)->phase != parity) return true;
+    do_copies_before(state);
+    if (barrier_of(state)->phase != parity) return true;
+    do_bulks(state);
+    return barrier_of(state)->phase != parity;
+}
+
+void emulated_barrier_wait(uint64_t *state, int parity)
+{
+    if (emulator_phase_ended(state, parity)) return;
+    b->self->barrier = state;
+    b->self->parity = parity;
+    emulator_wait(AT_PHASE);
+}
+
+/* --- barriers of some threads --- */
+
+void emulated_sync_some(int barrier, int n_threads, bool waits)
+{
+    if (barrier < 1 || barrier > 15 || n_threads % WARP) abort();
+    if (++b->n_arrived[barrier] == n_threads) {
+        b->n_arrived[barrier] = 0;
+        for (unsigned i = 0; i < b->n_threads; i++)
+            if (b->threads[i].state == AT_SOME && b->threads[i].some == barrier)
+                b->threads[i].state = RUNS;
+    } else if (waits) {
+        b->self->some = barrier;
+        emulator_wait(AT_SOME);
+    }
+}
+
+/* --- addresses of shared memory --- */
+
+unsigned emulated_shared_address(const void *p)
+{
+    return (unsigned)((const char *)p - b->shared);
+}
+
+void *emulated_shared_pointer(unsigned address)
+{
+    return b->shared + address;
+}
+
+unsigned emulated_thread_number(void)
+{
+    return (unsigned)(b->self - b->threads);
+}
+
+uint64_t emulated_block_number(void)
+{
+    return b->number;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ * The functions of backends/cuda/device/pipeline.cuh.  Bulk copies are done when somebody waits for
+ * their barrier; until then their place is poisoned. */
+#ifndef QUERN_TESTS_EMULATOR_PIPELINE_ON_CPU_H
+#define QUERN_TESTS_EMULATOR_PIPELINE_ON_CPU_H
+
+static inline uint32_t qrn_shared_address(const void *p)
+{
+    return emulated_shared_address(p);
+}
+static inline void qrn_barrier_init(qrn_barrier *b, int n_arrivals)
+{
+    emulated_barrier_init(&b->state, n_arrivals);
+}
+static inline void qrn_barriers_are_ready() {}
+static inline void qrn_barrier_arrive(qrn_barrier *b)
+{
+    emulated_barrier_arrive(&b->state, 0);
+}
+static inline void qrn_barrier_arrive_expecting(qrn_barrier *b, int n_bytes)
+{
+    emulated_barrier_arrive(&b->state, n_bytes);
+}
+static inline void qrn_barrier_arrive_after_copies(qrn_barrier *b)
+{
+    emulated_barrier_arrive_after_copies(&b->state);
+}
+static inline void qrn_barrier_wait(qrn_barrier *b, int parity)
+{
+    emulated_barrier_wait(&b->state, parity);
+}
+static inline void qrn_fence_async() {}
+static inline void qrn_sync_some(int barrier, int n_threads)
+{
+    emulated_sync_some(barrier, n_threads, true);
+}
+static inline void qrn_arrive_some(int barrier, int n_threads)
+{
+    emulated_sync_some(barrier, n_threads, false);
+}
+static inline void qrn_bulk_copy(void *shared, const void *global, int n_bytes, qrn_barrier *b)
+{
+    emulated_bulk_copy(shared, global, n_bytes, &b->state);
+}
+static inline void qrn_tensor_copy(void *shared, const qrn_tensor_map *map, int x, int y, int z,
+                                   qrn_barrier *b)
+{
+    emulated_tensor_copy(shared, map, x, y, z, &b->state);
+}
+template <int n> static inline void qrn_registers_more() {}
+template <int n> static inline void qrn_registers_fewer() {}
+static inline void *qrn_align_shared(void *p, unsigned n)
+{
+    return (char *)p + (-qrn_shared_address(p) & (n - 1));
+}
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ * What the emulated driver puts into a CUtensorMap. */
+#ifndef QUERN_TESTS_EMULATOR_TENSOR_MAP_H
+#define QUERN_TESTS_EMULATOR_TENSOR_MAP_H
+
+#include <stdint.h>
+
+struct emulated_map {
+    const void *data;
+    uint64_t dims[3], strides[2]; /* elements, bytes */
+    int n_bytes, box[2];          /* of an element; elements and rows */
+};
+
+#endif
