@@ -54,6 +54,13 @@ static inline void end(struct test *t)
     qrn_cuda_driver_close(&t->d);
 }
 
+static inline CUresult launch_blocks(struct test *t, CUfunction f, unsigned n_blocks,
+                                     unsigned n_threads, unsigned n_shared, void **params)
+{
+    const CUlaunchConfig c = {n_blocks, 1, 1, n_threads, 1, 1, n_shared, t->stream, NULL, 0};
+    return t->d.launch(&c, f, params, NULL);
+}
+
 static inline CUresult launch(struct test *t, const char *name, unsigned n_threads,
                               unsigned n_shared, void *params)
 {
@@ -62,7 +69,7 @@ static inline CUresult launch(struct test *t, const char *name, unsigned n_threa
     if (n_shared > 48 * 1024)
         GOOD(t->d.function_set_attribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                          (int)n_shared));
-    const CUresult r = t->d.launch(f, 1, 1, 1, n_threads, 1, 1, n_shared, t->stream, &params, NULL);
+    const CUresult r = launch_blocks(t, f, 1, n_threads, n_shared, &params);
     return r == CUDA_SUCCESS ? t->d.stream_synchronize(t->stream) : r;
 }
 

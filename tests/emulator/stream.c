@@ -176,20 +176,21 @@ EXPORTED CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t 
     return copy((void *)to, (void *)from, n, stream);
 }
 
-EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz,
-                                 unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes,
-                                 CUstream stream, void **params, void **extra)
+EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **params,
+                                   void **extra)
 {
     struct work w = {.kind = WORK_LAUNCH,
                      .kernel = (const struct emulated_kernel *)(void *)function,
-                     .grid = {gx, gy, gz},
-                     .block = {bx, by, bz},
-                     .shared_bytes = shared_bytes};
-    const bool fits = gx && gy && gz && gx <= 0x7fffffff && gy <= 65535 && gz <= 65535 && bx &&
-                      by && bz && (size_t)bx * by * bz <= 1024 && shared_bytes <= 227 * 1024;
+                     .grid = {c->gridDimX, c->gridDimY, c->gridDimZ},
+                     .block = {c->blockDimX, c->blockDimY, c->blockDimZ},
+                     .shared_bytes = c->sharedMemBytes};
+    const size_t n_threads = (size_t)w.block.x * w.block.y * w.block.z;
+    const bool fits = w.grid.x && w.grid.y && w.grid.z && w.grid.x <= 0x7fffffff &&
+                      w.grid.y <= 65535 && w.grid.z <= 65535 && n_threads > 0 &&
+                      n_threads <= 1024 && w.shared_bytes <= 227 * 1024;
     if (!fits || extra || w.kernel->params_bytes > sizeof w.params) return CUDA_ERROR_INVALID_VALUE;
     memcpy(w.params, params[0], w.kernel->params_bytes);
-    return queue(stream, &w);
+    return queue(c->hStream, &w);
 }
 
 /* --- graphs --- */

@@ -202,10 +202,8 @@ static void test_refuses(void **state)
     assert_int_equal(t.d.module_load(&m, text), CUDA_ERROR_INVALID_IMAGE);
     assert_int_equal(t.d.module_function(&f, t.module, "qrn_no_such"), CUDA_ERROR_NOT_FOUND);
     GOOD(t.d.module_function(&f, t.module, "qrn_test_shuffles"));
-    assert_int_equal(t.d.launch(f, 0, 1, 1, 32, 1, 1, 0, t.stream, NULL, NULL),
-                     CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(t.d.launch(f, 1, 1, 1, 1025, 1, 1, 0, t.stream, NULL, NULL),
-                     CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(launch_blocks(&t, f, 0, 32, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(launch_blocks(&t, f, 1, 1025, 0, NULL), CUDA_ERROR_INVALID_VALUE);
     GOOD(t.d.context_pop(&t.context));
     assert_int_equal(t.d.module_load(&m, qrn_cuda_image_kernels), CUDA_ERROR_INVALID_CONTEXT);
     GOOD(t.d.context_push(t.context));

@@ -121,6 +121,7 @@ static enum qrn_status find_features(struct qrn_cuda *cuda, struct qrn_device *d
     dev->features = QRN_CUDA_SM80;
     if (cuda->capability == 90) dev->features |= QRN_CUDA_SM90;
     if (cuda->capability == 100) dev->features |= QRN_CUDA_SM100;
+    cuda->overlaps = dev->features & (QRN_CUDA_SM90 | QRN_CUDA_SM100);
     dev->n_threads = 1;
     if (d->device_name(dev->model, (int)sizeof dev->model, cuda->device) != CUDA_SUCCESS)
         dev->model[0] = '\0';

@@ -27,6 +27,7 @@ struct qrn_cuda {
     CUstream stream;
     bool owns_context, owns_stream;
     int capability, n_multiprocessors; /* 90 is 9.0 */
+    bool overlaps; /* device code waits by itself for what was launched before (device/kernel.cuh) */
     CUdeviceptr scratch;
     size_t scratch_bytes;
     uint64_t scratch_generation; /* counts its addresses */

@@ -127,13 +127,24 @@ void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *
         void *out;
     } p = {.in = params};
     CUfunction handle;
+    /* It begins beside what was launched before it, for which its code waits. */
+    CUlaunchAttribute overlap = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                 .value.programmaticStreamSerializationAllowed = 1};
     if (s->result != CUDA_SUCCESS || grid.n_blocks <= 0) return;
     s->result =
         grid.n_blocks <= INT_MAX ? look_up(s->cuda, function, &handle) : CUDA_ERROR_INVALID_VALUE;
-    if (s->result == CUDA_SUCCESS && !s->looks_up)
-        s->result = s->cuda->driver.launch(handle, (unsigned)grid.n_blocks,
-                                           grid.n_blocks_y ? grid.n_blocks_y : 1,
-                                           grid.n_blocks_z ? grid.n_blocks_z : 1, grid.n_threads, 1,
-                                           1, grid.shared_bytes, s->cuda->stream, &p.out, NULL);
+    if (s->result == CUDA_SUCCESS && !s->looks_up) {
+        const CUlaunchConfig config = {.gridDimX = (unsigned)grid.n_blocks,
+                                       .gridDimY = grid.n_blocks_y ? grid.n_blocks_y : 1,
+                                       .gridDimZ = grid.n_blocks_z ? grid.n_blocks_z : 1,
+                                       .blockDimX = grid.n_threads,
+                                       .blockDimY = 1,
+                                       .blockDimZ = 1,
+                                       .sharedMemBytes = grid.shared_bytes,
+                                       .hStream = s->cuda->stream,
+                                       .attrs = &overlap,
+                                       .numAttrs = s->cuda->overlaps ? 1 : 0};
+        s->result = s->cuda->driver.launch(&config, handle, &p.out, NULL);
+    }
     if (s->result != CUDA_SUCCESS) s->failed = function->name;
 }

@@ -10,14 +10,54 @@
 #include <stdint.h>
 
 #ifndef QRN_EMULATED
-#define QRN_DEVICE_FUNCTION(name, n_threads, n_blocks, params)        \
-    extern "C" __global__ void __launch_bounds__(n_threads, n_blocks) \
-        name(const __grid_constant__ struct params p)
+#define QRN_DEVICE_FUNCTION(name, n_threads, n_blocks, params)                  \
+    static __device__ __forceinline__ void name##_body(const struct params &p); \
+    extern "C" __global__ void __launch_bounds__(n_threads, n_blocks)           \
+        name(const __grid_constant__ struct params p)                           \
+    {                                                                           \
+        qrn_grid_begins();                                                      \
+        qrn_grid_waits();                                                       \
+        name##_body(p);                                                         \
+    }                                                                           \
+    static __device__ __forceinline__ void name##_body(const struct params &p)
+/* The same, but what is done before the function calls qrn_grid_waits overlaps with what was launched
+ * before: it reads nothing but p, and asks for lines at most. */
+#define QRN_DEVICE_FUNCTION_EARLY(name, n_threads, n_blocks, params)            \
+    static __device__ __forceinline__ void name##_body(const struct params &p); \
+    extern "C" __global__ void __launch_bounds__(n_threads, n_blocks)           \
+        name(const __grid_constant__ struct params p)                           \
+    {                                                                           \
+        qrn_grid_begins();                                                      \
+        name##_body(p);                                                         \
+    }                                                                           \
+    static __device__ __forceinline__ void name##_body(const struct params &p)
 /* All of a block's dynamic shared memory, as an array. */
 #define QRN_DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
 #endif
 
 #define QRN_ALL_OF_WARP 0xffffffffu
+
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 900
+#define QRN_GRIDS_OVERLAP 1
+#else
+#define QRN_GRIDS_OVERLAP 0
+#endif
+
+/* The next launch's blocks may take their places as soon as each block of this one has begun. */
+static __device__ __forceinline__ void qrn_grid_begins()
+{
+#if QRN_GRIDS_OVERLAP
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/* All launches before this one are done, and what they wrote is seen. */
+static __device__ __forceinline__ void qrn_grid_waits()
+{
+#if QRN_GRIDS_OVERLAP
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 /* Asks for the line at p, which will be read soon. */
 static __device__ __forceinline__ void qrn_prefetch(const void *p)
@@ -26,6 +66,16 @@ static __device__ __forceinline__ void qrn_prefetch(const void *p)
     (void)p;
 #else
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
+/* Asks for n_bytes from p on, both multiples of 16; one thread. */
+static __device__ __forceinline__ void qrn_prefetch_bulk(const void *p, int n_bytes)
+{
+#if QRN_GRIDS_OVERLAP
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(n_bytes));
+#else
+    (void)p, (void)n_bytes;
 #endif
 }
 
