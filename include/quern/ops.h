@@ -8,7 +8,8 @@
  *
  * For all ops: tensors are float32 unless said; the last dimension is contiguous, the others may be
  * strided; empty tensors are allowed unless said, and do nothing.  A tensor that is written shares
- * no memory with another argument unless the op says that it may be the same view.  Statuses:
+ * no memory with another argument unless the op says that it may be the same view; other columns of
+ * one matrix are other memory.  Statuses:
  * QRN_ERR_ARGUMENT (missing tensor, overlap, number out of range), QRN_ERR_SHAPE, QRN_ERR_DTYPE,
  * QRN_ERR_UNSUPPORTED, QRN_ERR_MEMORY; the text says which argument, its value, and what is wanted. */
 #ifndef QUERN_OPS_H

@@ -21,8 +21,8 @@ struct pass {
     const struct qrn_model *model;
     struct qrn_workspace *w;
     struct qrn_step_shape s;
-    struct qrn_tensor x, normed;                          /* [n_tokens, d_model] */
-    struct qrn_tensor rounded;                            /* normed as products round it; or absent */
+    struct qrn_tensor x, normed; /* [n_tokens, d_model] */
+    struct qrn_tensor rounded;   /* normed as products round it; or absent */
     struct qrn_tensor positions, seq_begin, seq_position; /* tables of the step */
     struct qrn_tensor pages;
     float *free; /* of the arena in use */
@@ -64,7 +64,8 @@ static enum qrn_dtype x_type(const struct qrn_matrix *m, int64_t n)
 
 /* Another form of n temporaries: what a product with m rounds rows of x to, if it does.  Then x
  * is rounded once, by the op that makes it. */
-static struct qrn_tensor take_for(struct pass *p, const struct qrn_matrix *m, int64_t n, int64_t row)
+static struct qrn_tensor take_for(struct pass *p, const struct qrn_matrix *m, int64_t n,
+                                  int64_t row)
 {
     struct qrn_tensor t = {0};
     const enum qrn_dtype type = x_type(m, row);
@@ -100,8 +101,7 @@ static void norm_stream(struct pass *p, struct qrn_tensor more, struct qrn_tenso
     const struct qrn_tensor none = {0};
     p->rounded = none;
     if (f.rounded != QRN_F32)
-        p->rounded =
-            qrn_tensor_2d(f.rounded, p->w->normed_rounded, p->s.n_tokens, p->c->d_model);
+        p->rounded = qrn_tensor_2d(f.rounded, p->w->normed_rounded, p->s.n_tokens, p->c->d_model);
     EMIT(p->e, rms_norm, .x = more.n_dims ? more : p->x, .residual = more.n_dims ? p->x : none,
          .sum = more.n_dims ? p->x : none, .weight = weight, .out = f.f32 ? p->normed : none,
          .eps = (float)p->c->rms_eps, .rounded = p->rounded);
@@ -128,20 +128,56 @@ static void matmul_normed(struct pass *p, const struct qrn_matrix *m, struct qrn
     matmul(p, m, form_for(m, p->normed, p->rounded), out);
 }
 
+static bool has_scales(enum qrn_dtype dtype)
+{
+    return dtype >= QRN_MLX_Q2 && dtype <= QRN_MLX_Q8;
+}
+
+/* Whether b's rows begin in memory where a's end, and are to be multiplied alike: then they are one
+ * matrix.  Packed MLX codes say in their size what they are. */
+static bool goes_on(const struct qrn_matrix *a, const struct qrn_matrix *b)
+{
+    const bool rows = a->layout == QRN_LAYOUT_ROWS;
+    return a->w.n_dims == 2 && b->w.n_dims == 2 && a->w.dtype == b->w.dtype &&
+           a->w.shape[1] == b->w.shape[1] && a->activation == b->activation &&
+           a->layout == b->layout && !has_scales(a->w.dtype) &&
+           (rows || a->w.shape[0] % QRN_PACK_ROWS == 0) &&
+           (const char *)a->w.data + a->w.n_bytes == (const char *)b->w.data;
+}
+
+/* Temporaries out[i], [n_tokens, rows of m[i]], of normed; matrices that are one make one product. */
+static void project(struct pass *p, const struct qrn_matrix *const *m, int n,
+                    struct qrn_tensor *out)
+{
+    for (int i = 0, end; i < n; i = end) {
+        struct qrn_matrix joined = *m[i];
+        for (end = i + 1; end < n && goes_on(m[end - 1], m[end]); end++) {
+            joined.w.shape[0] += m[end]->w.shape[0];
+            joined.w.n_bytes += m[end]->w.n_bytes;
+        }
+        const struct qrn_tensor all = take(p, joined.w.shape[0]);
+        matmul_normed(p, &joined, all);
+        for (int64_t k = i, at = 0; k < end; at += m[k++]->w.shape[0])
+            out[k] = qrn_tensor_slice(all, 1, at, m[k]->w.shape[0]);
+    }
+}
+
 /* Gated DeltaNet: normed -> normed. */
 static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int64_t i_linear)
 {
     const struct qrn_model_config *c = p->c;
     const struct qrn_seq_sizes *sizes = &p->model->sizes;
     const int64_t n_k = c->n_k_heads * c->d_k, n_v = c->n_v_heads * c->d_v;
-    const struct qrn_tensor qkv = take(p, 2 * n_k + n_v), conv = take(p, 2 * n_k + n_v);
-    const struct qrn_tensor z = take(p, n_v), o = take(p, n_v), a = take(p, c->n_v_heads),
-                            b = take(p, c->n_v_heads), g = take(p, c->n_v_heads),
-                            beta = take(p, c->n_v_heads);
-    const struct qrn_tensor q =
-        qrn_tensor_split_last(qrn_tensor_slice(conv, 1, 0, n_k), c->n_k_heads, c->d_k);
-    const struct qrn_tensor k =
-        qrn_tensor_split_last(qrn_tensor_slice(conv, 1, n_k, n_k), c->n_k_heads, c->d_k);
+    const struct qrn_matrix *const in[] = {&l->qkv, &l->z, &l->b, &l->a};
+    struct qrn_tensor made[4];
+    project(p, in, 4, made);
+    const struct qrn_tensor qkv = made[0], z = made[1], b = made[2], a = made[3];
+    const struct qrn_tensor conv = take(p, 2 * n_k + n_v), o = take(p, n_v),
+                            g = take(p, c->n_v_heads), beta = take(p, c->n_v_heads);
+    const struct qrn_tensor qk =
+        qrn_tensor_split_last(qrn_tensor_slice(conv, 1, 0, 2 * n_k), 2 * c->n_k_heads, c->d_k);
+    const struct qrn_tensor q = qrn_tensor_slice(qk, 1, 0, c->n_k_heads),
+                            k = qrn_tensor_slice(qk, 1, c->n_k_heads, c->n_k_heads);
     const struct qrn_tensor v =
         qrn_tensor_split_last(qrn_tensor_slice(conv, 1, 2 * n_k, n_v), c->n_v_heads, c->d_v);
     const struct qrn_tensor o_heads = qrn_tensor_split_last(o, c->n_v_heads, c->d_v);
@@ -149,17 +185,12 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
     const struct qrn_tensor rounded = take_for(p, &l->out, n_v, c->d_v);
     const struct qrn_tensor none = {0};
 
-    matmul_normed(p, &l->qkv, qkv);
-    matmul_normed(p, &l->z, z);
-    matmul_normed(p, &l->b, b);
-    matmul_normed(p, &l->a, a);
     EMIT(p->e, ssm_conv_history, .x = qkv, .weight = l->conv, .seq_begin = p->seq_begin,
          .position = p->seq_position,
          .history = qrn_tensor_1d(QRN_ADDRESS, p->w->tables.history, p->s.n_seqs),
          .history_offset = (size_t)(i_linear * p->s.n_history) * sizes->history_row, .out = conv,
          .n_history = p->s.n_history);
-    EMIT(p->e, l2_norm, .x = q, .out = q, .eps = 1e-6f);
-    EMIT(p->e, l2_norm, .x = k, .out = k, .eps = 1e-6f);
+    EMIT(p->e, l2_norm, .x = qk, .out = qk, .eps = 1e-6f);
     EMIT(p->e, gdn_gates, .a = a, .b = b, .a_scale = l->a_scale, .dt_bias = l->dt_bias, .g = g,
          .beta = beta);
     EMIT(p->e, gdn_open_chunk, .q = q, .k = k, .v = v, .g = g, .beta = beta,
@@ -196,8 +227,10 @@ static void attention_mixer(struct pass *p, const struct qrn_attention_weights *
 {
     const struct qrn_model_config *c = p->c;
     const int64_t d = c->head_dim, offset = i_attention * (int64_t)p->model->sizes.page_layer;
-    const struct qrn_tensor qg = take(p, c->n_heads * 2 * d), k = take(p, c->n_kv_heads * d),
-                            v = take(p, c->n_kv_heads * d), o = take(p, c->n_heads * d);
+    const struct qrn_matrix *const in[] = {&l->q, &l->k, &l->v};
+    struct qrn_tensor made[3];
+    project(p, in, 3, made);
+    const struct qrn_tensor qg = made[0], k = made[1], v = made[2], o = take(p, c->n_heads * d);
     const struct qrn_tensor pairs =
         qrn_tensor_split_last(qg, c->n_heads, 2 * d); /* [query | gate] */
     const struct qrn_tensor q = qrn_tensor_slice(pairs, 2, 0, d),
@@ -208,9 +241,6 @@ static void attention_mixer(struct pass *p, const struct qrn_attention_weights *
 
     const struct qrn_tensor rounded = take_for(p, &l->out, c->n_heads * d, d);
 
-    matmul_normed(p, &l->q, qg);
-    matmul_normed(p, &l->k, k);
-    matmul_normed(p, &l->v, v);
     norm(p, q, l->q_norm, q);
     norm(p, k_heads, l->k_norm, k_heads);
     rotate(p, q);
@@ -230,11 +260,12 @@ static void attention_mixer(struct pass *p, const struct qrn_attention_weights *
 static void dense_mlp(struct pass *p, const struct qrn_mlp_weights *m, int64_t d_ff,
                       struct qrn_tensor out)
 {
-    const struct qrn_tensor gate = take(p, d_ff), up = take(p, d_ff);
-    const struct qrn_tensor rounded = take_for(p, &m->down, d_ff, d_ff);
+    const struct qrn_matrix *const in[] = {&m->gate, &m->up};
+    struct qrn_tensor made[2];
+    project(p, in, 2, made);
+    const struct qrn_tensor gate = made[0], up = made[1],
+                            rounded = take_for(p, &m->down, d_ff, d_ff);
     const struct qrn_tensor middle = rounded.n_dims ? rounded : gate;
-    matmul_normed(p, &m->gate, gate);
-    matmul_normed(p, &m->up, up);
     EMIT(p->e, silu_mul, .gate = gate, .up = up, .out = middle);
     matmul(p, &m->down, middle, out);
 }
@@ -266,7 +297,8 @@ static void moe_mlp(struct pass *p, const struct qrn_layer_weights *l)
                             down =
                                 qrn_tensor_split_last(take(p, top * c->d_model), top, c->d_model);
     const struct qrn_tensor rounded = take_for(p, &l->moe.down, top * ff, ff);
-    const struct qrn_tensor middle = rounded.n_dims ? qrn_tensor_split_last(rounded, top, ff) : gate;
+    const struct qrn_tensor middle =
+        rounded.n_dims ? qrn_tensor_split_last(rounded, top, ff) : gate;
     struct qrn_tensor shared = {0}, shared_gate = {0};
 
     matmul_normed(p, &l->moe.router, logits);

@@ -26,8 +26,8 @@ static const struct {
     int64_t n0, n1, d;
     const char *why;
 } cases[] = {
-    {1, 1, 1, "smallest"},      {1, 1, 3584, "decode"},    {5, 3, 17, "no width divides 17"},
-    {33, 1, 100, "many rows"},  {1, 2, 65, "just over 64"}, {0, 4, 8, "no rows"},
+    {1, 1, 1, "smallest"},        {1, 1, 3584, "decode"},     {5, 3, 17, "no width divides 17"},
+    {33, 1, 100, "many rows"},    {1, 2, 65, "just over 64"}, {0, 4, 8, "no rows"},
     {3, 2, 0, "rows of nothing"},
 };
 
@@ -69,8 +69,8 @@ static void test_strided(void **state)
     const struct qrn_tensor fused = mem_filled(&m, &r, 2.0, 3, (const int64_t[]){5, 3, 80});
     const struct qrn_tensor x = mem_filled(&m, &r, 2.0, 3, (const int64_t[]){5, 3, 40});
     const struct qrn_tensor wide = mem_filled(&m, &r, 2.0, 3, (const int64_t[]){5, 3, 55});
-    const struct binary_args a = {.x = x, .y = qrn_tensor_slice(fused, 2, 40, 40),
-                                  .out = qrn_tensor_slice(wide, 2, 9, 40)};
+    const struct binary_args a = {
+        .x = x, .y = qrn_tensor_slice(fused, 2, 40, 40), .out = qrn_tensor_slice(wide, 2, 9, 40)};
     for (size_t o = 0; o < N_OPS; o++)
         for (size_t j = 0; j < d.n; j++)
             op_test_against_reference(d.dev[j], ops[o].id, &a, ops[o].tolerance, "strided");
@@ -120,7 +120,8 @@ static void test_rounded(void **state)
         struct mem m = {0};
         struct rng r = {i + 70};
         const int64_t shape[] = {some[i].n, some[i].d};
-        struct binary_args a = {mem_filled(&m, &r, 3.0, 2, shape), mem_filled(&m, &r, 2.0, 2, shape),
+        struct binary_args a = {mem_filled(&m, &r, 3.0, 2, shape),
+                                mem_filled(&m, &r, 2.0, 2, shape),
                                 mem_tensor(&m, QRN_F32, 2, shape)};
         const struct qrn_tensor plain = a.out, want = mem_tensor(&m, some[i].type, 2, shape),
                                 got = mem_tensor(&m, some[i].type, 2, shape);
@@ -220,6 +221,38 @@ static void test_errors(void **state)
     mem_free_all(&m);
 }
 
+/* Arguments may be columns of one matrix, side by side. */
+static void test_columns(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, D = 17, PITCH = 60 };
+    struct mem m = {0};
+    struct qrn_device *dev;
+    struct qrn_error err;
+    struct rng r = {3};
+    const int64_t whole[] = {ROWS, PITCH}, one[] = {ROWS, D};
+    const struct qrn_tensor all = mem_tensor(&m, QRN_F32, 2, whole),
+                            alone = mem_tensor(&m, QRN_F32, 2, one);
+    float *x = all.data;
+    assert_int_equal(qrn_device_open(NULL, &dev, NULL), QRN_OK);
+    for (int i = 0; i < ROWS * PITCH; i++) x[i] = (float)rng_normal(&r);
+    struct qrn_silu_mul_args a = {.gate = qrn_tensor_slice(all, 1, 2, D),
+                                  .up = qrn_tensor_slice(all, 1, 2 + D, D),
+                                  .out = alone};
+    assert_int_equal(qrn_silu_mul(dev, &a, &err), QRN_OK);
+    a.out = qrn_tensor_slice(all, 1, 2 + 2 * D, D);
+    const float beside = x[2 + 3 * D];
+    assert_int_equal(qrn_silu_mul(dev, &a, &err), QRN_OK);
+    for (int i = 0; i < ROWS; i++)
+        assert_memory_equal(x + i * PITCH + 2 + 2 * D, (float *)alone.data + i * D,
+                            D * sizeof(float));
+    assert_true(beside == x[2 + 3 * D]);
+    a.out = qrn_tensor_slice(all, 1, 1 + 2 * D, D); /* one of up's columns */
+    op_test_fails(dev, QRN_OP_silu_mul, &a, QRN_ERR_ARGUMENT, "out overlaps up");
+    qrn_device_close(dev);
+    mem_free_all(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +262,7 @@ int main(void)
         cmocka_unit_test(test_rounded),
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_columns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,9 +67,21 @@ static __device__ __forceinline__ void qrn_vec_panel(const qrn_panel_form &form,
     for (int r = 0; r < ROWS; r++) s.p[at][r][qrn_lane()] = sums[r];
 }
 
+/* Asks for the block's first weights while what was launched before ends, where they are known by then. */
+static __device__ __forceinline__ void qrn_vec_prefetch(const qrn_matmul_params &p)
+{
+    enum { AHEAD = 64 * 1024 };
+    if (threadIdx.x || p.ids) return;
+    const int64_t group = blockIdx.x / p.n_tiles;
+    const int64_t matrix = qrn_tile_at(p, blockIdx.x - group * p.n_tiles).matrix;
+    qrn_prefetch_bulk(qrn_panel_at(p.w, matrix, group, 0), (int)min(p.w.group_bytes / 16 * 16, (int64_t)AHEAD));
+}
+
 template <int dtype, int ROWS, int WARPS>
 static __device__ __forceinline__ void qrn_matmul_vec(const qrn_matmul_params &p)
 {
+    qrn_vec_prefetch(p);
+    qrn_grid_waits();
     typedef qrn_vec_shared<ROWS> shared;
     QRN_DYNAMIC_SHARED(char, memory);
     shared &s = *(shared *)memory;
@@ -110,11 +122,11 @@ static __device__ __forceinline__ void qrn_matmul_vec(const qrn_matmul_params &p
 
 /* One block may have all registers of a multiprocessor: none go to memory. */
 #define QRN_MATMUL_VEC(NAME)                                                       \
-    QRN_DEVICE_FUNCTION(qrn_matmul_vec1_##NAME, 512, 1, qrn_matmul_params)         \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_vec1_##NAME, 512, 1, qrn_matmul_params)   \
     {                                                                              \
         qrn_matmul_vec<QRN_##NAME, 1, 16>(p);                                      \
     }                                                                              \
-    QRN_DEVICE_FUNCTION(qrn_matmul_vec4_##NAME, 512, 1, qrn_matmul_params)         \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_vec4_##NAME, 512, 1, qrn_matmul_params)   \
     {                                                                              \
         qrn_matmul_vec<QRN_##NAME, 4, 16>(p);                                      \
     }
