@@ -17,11 +17,41 @@ const struct bench_row *bench_row_at(enum qrn_op_id op, size_t i)
     return NULL;
 }
 
+/* The row with other sizes, if it is wanted. */
+static bool resize(const struct bench_row *row, const struct bench_memory *m, struct bench_row *out)
+{
+    struct bench_memory nothing = {.dev = m->dev, .only = "\n"}; /* no name has that */
+    struct bench_case named = {.skip = false};
+    *out = *row;
+    row->build(&nothing, row->size, &named);
+    if (m->only && !strstr(named.name, m->only)) return false;
+    for (size_t i = 0; i < m->n_sizes && (int)i < named.n_sizes; i++)
+        out->size[(size_t)named.first_size + i] = m->sizes[i];
+    return true;
+}
+
 bool bench_build(const struct bench_row *row, struct bench_memory *m, struct bench_case *out)
 {
+    struct bench_row resized;
     memset(out, 0, sizeof *out);
+    if (m->n_sizes && !resize(row, m, &resized)) return false;
+    if (m->n_sizes) {
+        m->only = NULL;
+        row = &resized;
+    }
     row->build(m, row->size, out);
     return !out->skip && m->status == QRN_OK;
+}
+
+/* A name begins with the words that are no numbers; those stand first among the sizes, too. */
+static void find_sizes(struct bench_case *c, const char *format)
+{
+    c->first_size = c->n_sizes = 0;
+    for (const char *at = strchr(format, '%'); at; at = strchr(at + 1, '%')) {
+        const bool word = at[1] == 's';
+        if (word && c->n_sizes == 0) c->first_size++;
+        if (!word) c->n_sizes++;
+    }
 }
 
 bool bench_named(const struct bench_memory *m, struct bench_case *c, const char *format, ...)
@@ -30,20 +60,7 @@ bool bench_named(const struct bench_memory *m, struct bench_case *c, const char 
     va_start(args, format);
     vsnprintf(c->name, sizeof c->name, format, args);
     va_end(args);
+    find_sizes(c, format);
     c->skip = m->only && !strstr(c->name, m->only);
     return !c->skip;
-}
-
-struct qrn_tensor bench_seq_begin(struct bench_memory *m, int64_t n_tokens)
-{
-    const struct qrn_tensor t = bench_ints(m, 2, 0);
-    if (t.data) ((int32_t *)t.data)[1] = (int32_t)n_tokens;
-    return t;
-}
-
-struct qrn_tensor bench_one_int(struct bench_memory *m, int64_t value)
-{
-    const struct qrn_tensor t = bench_ints(m, 1, 0);
-    if (t.data) *(int32_t *)t.data = (int32_t)value;
-    return t;
 }

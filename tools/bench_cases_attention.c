@@ -6,15 +6,21 @@
 
 #include "bench_cases.h"
 
+/* What pages of that type are filled with. */
+static enum qrn_dtype page_fill(enum qrn_dtype kv)
+{
+    return kv == QRN_F16 || kv == QRN_BF16 ? kv : QRN_F32;
+}
+
 /* tokens, heads, d, turned */
 static void rope(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
-    if (!bench_named(m, c, "T %" PRId64 " H %" PRId64 " d %" PRId64 " of %" PRId64, n[0], n[1],
-                     n[3], n[2]))
+    if (!bench_named(m, c, "T %" PRId64 " H %" PRId64 " d %" PRId64 " turned %" PRId64, n[0], n[1],
+                     n[2], n[3]))
         return;
     c->args.rope = (struct qrn_rope_args){.x = bench_floats(m, 1.0f, n[0], n[1], n[2]),
                                           .positions = bench_ints(m, n[0], 0),
-                                          .out = bench_floats(m, 0.0f, n[0], n[1], n[2]),
+                                          .out = bench_output(m, QRN_F32, n[0], n[1], n[2]),
                                           .n_rot = n[3],
                                           .theta = 1e7};
 }
@@ -30,9 +36,9 @@ static void kv_append_paged(struct bench_memory *m, const int64_t *n, struct ben
     c->args.kv_append_paged = (struct qrn_kv_append_paged_args){
         .k = bench_floats(m, 1.0f, n[1], n[3], n[4]),
         .v = bench_floats(m, 1.0f, n[1], n[3], n[4]),
-        .seq_begin = bench_seq_begin(m, n[1]),
-        .position = bench_one_int(m, n[2]),
-        .pages = bench_addresses(m, 1, n_pages, qrn_kv_page_bytes(kv, n[3], n[4])),
+        .seq_begin = bench_seq_begin(m, 1, n[1]),
+        .position = bench_same_ints(m, 1, n[2]),
+        .pages = bench_addresses(m, page_fill(kv), 1, n_pages, qrn_kv_page_bytes(kv, n[3], n[4])),
         .kv_type = kv,
     };
 }
@@ -57,10 +63,10 @@ static void attention_paged(struct bench_memory *m, const int64_t *n, struct ben
     const int64_t n_pages = (n[1] + n[2] + QRN_KV_PAGE_TOKENS - 1) / QRN_KV_PAGE_TOKENS;
     c->args.attention_paged = (struct qrn_attention_paged_args){
         .q = bench_floats(m, 1.0f, n[1], n[3], n[5]),
-        .seq_begin = bench_seq_begin(m, n[1]),
-        .position = bench_one_int(m, n[2]),
-        .pages = bench_addresses(m, 1, n_pages, qrn_kv_page_bytes(kv, n[4], n[5])),
-        .out = bench_floats(m, 0.0f, n[1], n[3], n[5]),
+        .seq_begin = bench_seq_begin(m, 1, n[1]),
+        .position = bench_same_ints(m, 1, n[2]),
+        .pages = bench_addresses(m, page_fill(kv), 1, n_pages, qrn_kv_page_bytes(kv, n[4], n[5])),
+        .out = bench_output(m, QRN_F32, n[1], n[3], n[5]),
         .n_kv_heads = n[4],
         .kv_type = kv,
         .scale = 1.0f / sqrtf((float)n[5]),
@@ -71,14 +77,14 @@ static void attention_paged(struct bench_memory *m, const int64_t *n, struct ben
 /* tokens, heads, d, turned */
 static void rope_multi(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
-    if (!bench_named(m, c, "T %" PRId64 " H %" PRId64 " d %" PRId64 " of %" PRId64, n[0], n[1],
-                     n[3], n[2]))
+    if (!bench_named(m, c, "T %" PRId64 " H %" PRId64 " d %" PRId64 " turned %" PRId64, n[0], n[1],
+                     n[2], n[3]))
         return;
     const int32_t pairs = (int32_t)n[3] / 2, third = pairs / 3;
     c->args.rope_multi = (struct qrn_rope_multi_args){
         .x = bench_floats(m, 1.0f, n[0], n[1], n[2]),
         .positions = bench_ints(m, 3, n[0]),
-        .out = bench_floats(m, 0.0f, n[0], n[1], n[2]),
+        .out = bench_output(m, QRN_F32, n[0], n[1], n[2]),
         .n_rot = n[3],
         .theta = 1e7,
         .mode = QRN_ROPE_IMROPE,
@@ -90,13 +96,13 @@ static void rope_multi(struct bench_memory *m, const int64_t *n, struct bench_ca
 static void kv_append(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype kv = (enum qrn_dtype)n[0];
-    if (!bench_named(m, c, "%s T %" PRId64 " H %" PRId64 " d %" PRId64, qrn_dtype_info(kv)->name,
-                     n[1], n[3], n[4]))
+    if (!bench_named(m, c, "%s T %" PRId64 " of %" PRId64 " H %" PRId64 " d %" PRId64,
+                     qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4]))
         return;
     c->args.kv_append = (struct qrn_kv_append_args){
         .k = bench_floats(m, 1.0f, n[1], n[3], n[4]),
         .v = bench_floats(m, 1.0f, n[1], n[3], n[4]),
-        .position = bench_one_int(m, n[2] - n[1]),
+        .position = bench_same_ints(m, 1, n[2] - n[1]),
         .cache_k = bench_weights(m, kv, n[3], n[2], n[4]),
         .cache_v = bench_weights(m, kv, n[3], n[2], n[4]),
     };
@@ -111,14 +117,15 @@ static void attention(struct bench_memory *m, const int64_t *n, struct bench_cas
             m, c, "%s T %" PRId64 " of %" PRId64 " H %" PRId64 "/%" PRId64 " d %" PRId64 "%s",
             qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5], window_name(n[6], window)))
         return;
-    c->args.attention = (struct qrn_attention_args){.q = bench_floats(m, 1.0f, n[1], n[3], n[5]),
-                                                    .k = bench_weights(m, kv, n[2], n[4], n[5]),
-                                                    .v = bench_weights(m, kv, n[2], n[4], n[5]),
-                                                    .out = bench_floats(m, 0.0f, n[1], n[3], n[5]),
-                                                    .scale = 1.0f / sqrtf((float)n[5]),
-                                                    .causal = true,
-                                                    .q_offset = n[2] - n[1],
-                                                    .window = n[6]};
+    c->args.attention =
+        (struct qrn_attention_args){.q = bench_floats(m, 1.0f, n[1], n[3], n[5]),
+                                    .k = bench_weights(m, kv, n[2], n[4], n[5]),
+                                    .v = bench_weights(m, kv, n[2], n[4], n[5]),
+                                    .out = bench_output(m, QRN_F32, n[1], n[3], n[5]),
+                                    .scale = 1.0f / sqrtf((float)n[5]),
+                                    .causal = true,
+                                    .q_offset = n[2] - n[1],
+                                    .window = n[6]};
 }
 
 /* queries, keys */
@@ -126,7 +133,7 @@ static void attention_mask(struct bench_memory *m, const int64_t *n, struct benc
 {
     if (!bench_named(m, c, "%" PRId64 "x%" PRId64, n[0], n[1])) return;
     c->args.attention_mask = (struct qrn_attention_mask_args){
-        .out = bench_floats(m, 0.0f, n[0], n[1], 0), .causal = true};
+        .out = bench_output(m, QRN_F32, n[0], n[1], 0), .causal = true};
 }
 
 /* queries, keys, tile */
@@ -150,7 +157,7 @@ static void softmax(struct bench_memory *m, const int64_t *n, struct bench_case 
 {
     if (!bench_named(m, c, "%" PRId64 "x%" PRId64, n[0], n[1])) return;
     c->args.softmax = (struct qrn_softmax_args){.x = bench_floats(m, 4.0f, n[0], n[1], 0),
-                                                .out = bench_floats(m, 0.0f, n[0], n[1], 0),
+                                                .out = bench_output(m, QRN_F32, n[0], n[1], 0),
                                                 .scale = 1.0f};
 }
 
@@ -181,6 +188,8 @@ const struct bench_row bench_rows_attention[] = {
     {QRN_OP_attention, attention, {QRN_F16, 1, 4096, 16, 2, 256}},
     {QRN_OP_attention, attention, {QRN_F16, 512, 512, 16, 2, 256}},
     {QRN_OP_attention, attention, {QRN_F32, 512, 512, 32, 8, 128}},
+    {QRN_OP_attention, attention, {QRN_BF16, 512, 512, 16, 2, 256}},
+    {QRN_OP_attention, attention, {QRN_BF16, 512, 512, 16, 2, 256, 128}},
     {QRN_OP_attention, attention, {QRN_F16, 4096, 4096, 16, 2, 256}},
     {QRN_OP_attention, attention, {QRN_F16, 4096, 4096, 16, 2, 256, 1024}},
     {QRN_OP_attention_mask, attention_mask, {512, 4096}},

@@ -4,14 +4,15 @@
 
 #include "bench_cases.h"
 
-/* tokens, experts, of k */
+/* tokens, of k, experts */
 static void moe_route(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
-    if (!bench_named(m, c, "T %" PRId64 ", %" PRId64 " of %" PRId64, n[0], n[2], n[1])) return;
-    c->args.moe_route = (struct qrn_moe_route_args){.logits = bench_floats(m, 4.0f, n[0], n[1], 0),
-                                                    .ids = bench_ints(m, n[0], n[2]),
-                                                    .weights = bench_floats(m, 0.0f, n[0], n[2], 0),
-                                                    .normalise = true};
+    if (!bench_named(m, c, "T %" PRId64 ", %" PRId64 " of %" PRId64, n[0], n[1], n[2])) return;
+    c->args.moe_route =
+        (struct qrn_moe_route_args){.logits = bench_floats(m, 4.0f, n[0], n[2], 0),
+                                    .ids = bench_ints(m, n[0], n[1]),
+                                    .weights = bench_output(m, QRN_F32, n[0], n[1], 0),
+                                    .normalise = true};
 }
 
 /* tokens, of k, d */
@@ -23,7 +24,7 @@ static void moe_combine(struct bench_memory *m, const int64_t *n, struct bench_c
         .weights = bench_floats(m, 1.0f, n[0], n[1], 0),
         .shared = bench_floats(m, 1.0f, n[0], n[2], 0),
         .shared_gate = bench_floats(m, 1.0f, n[0], 0, 0),
-        .out = bench_floats(m, 0.0f, n[0], n[2], 0),
+        .out = bench_output(m, QRN_F32, n[0], n[2], 0),
     };
 }
 
@@ -35,12 +36,12 @@ static void argmax(struct bench_memory *m, const int64_t *n, struct bench_case *
                                               .ids = bench_ints(m, n[0], 0)};
 }
 
-/* rows, n, k */
+/* k, n, rows */
 static void top_k(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
-    if (!bench_named(m, c, "%" PRId64 " of %" PRId64, n[2], n[1])) return;
-    c->args.top_k = (struct qrn_top_k_args){.x = bench_floats(m, 10.0f, n[0], n[1], 0),
-                                            .ids = bench_ints(m, n[0], n[2])};
+    if (!bench_named(m, c, "%" PRId64 " of %" PRId64 " rows %" PRId64, n[0], n[1], n[2])) return;
+    c->args.top_k = (struct qrn_top_k_args){.x = bench_floats(m, 10.0f, n[2], n[1], 0),
+                                            .ids = bench_ints(m, n[2], n[0])};
 }
 
 /* n, top_k */
@@ -58,12 +59,12 @@ static void sample(struct bench_memory *m, const int64_t *n, struct bench_case *
 #define VOCAB 151936
 
 const struct bench_row bench_rows_choice[] = {
-    {QRN_OP_moe_route, moe_route, {1, 256, 8}},
-    {QRN_OP_moe_route, moe_route, {512, 256, 8}},
+    {QRN_OP_moe_route, moe_route, {1, 8, 256}},
+    {QRN_OP_moe_route, moe_route, {512, 8, 256}},
     {QRN_OP_moe_combine, moe_combine, {1, 8, 2048}},
     {QRN_OP_moe_combine, moe_combine, {512, 8, 2048}},
     {QRN_OP_argmax, argmax, {1, VOCAB}},
-    {QRN_OP_top_k, top_k, {1, VOCAB, 40}},
+    {QRN_OP_top_k, top_k, {40, VOCAB, 1}},
     {QRN_OP_sample, sample, {VOCAB, 40}},
     {QRN_OP_sample, sample, {VOCAB, 0}},
     {.build = NULL},

@@ -24,6 +24,18 @@ static bool weights(struct bench_memory *m, enum qrn_dtype dtype, int64_t n0, in
     return true;
 }
 
+/* x as the product would round it first: the time without that. */
+static void round_x(struct bench_memory *m, enum qrn_dtype rounded, struct qrn_tensor *x)
+{
+    const struct qrn_dtype_info *info = qrn_dtype_info(rounded);
+    const size_t n = (size_t)(x->shape[0] * x->shape[1] / info->block_elements);
+    void *data = bench_bytes(m, n * (size_t)info->block_bytes);
+    const struct qrn_cast_args cast = {
+        .x = *x, .out = qrn_tensor_2d(rounded, data, x->shape[0], x->shape[1])};
+    if (m->status == QRN_OK) m->status = qrn_cast(m->dev, &cast, &m->err);
+    *x = cast.out;
+}
+
 /* "q8 packed" */
 static const char *form(int64_t activation, int64_t layout)
 {
@@ -33,19 +45,21 @@ static const char *form(int64_t activation, int64_t layout)
     return forms[activation][layout == QRN_LAYOUT_PACKED];
 }
 
-/* type, N, K, M, activation, layout */
+/* type, N, K, M, activation, layout, whether x is rounded already */
 static void matmul(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
-    if (!bench_named(m, c, "%s %" PRId64 "x%" PRId64 " M %" PRId64 " %s",
-                     qrn_dtype_info(dtype)->name, n[1], n[2], n[3], form(n[4], n[5])))
+    if (!bench_named(m, c, "%s %" PRId64 "x%" PRId64 " M %" PRId64 " %s%s",
+                     qrn_dtype_info(dtype)->name, n[1], n[2], n[3], form(n[4], n[5]),
+                     n[6] ? ", x rounded" : ""))
         return;
     struct qrn_matmul_args *a = &c->args.matmul;
     *a = (struct qrn_matmul_args){.x = bench_floats(m, 1.0f, n[3], n[2], 0),
-                                  .out = bench_floats(m, 0.0f, n[3], n[1], 0),
+                                  .out = bench_output(m, QRN_F32, n[3], n[1], 0),
                                   .activation = (enum qrn_activation_type)n[4],
                                   .layout = (enum qrn_weight_layout)n[5]};
     c->skip = !weights(m, dtype, n[1], n[2], 0, a->activation, a->layout, &a->w);
+    if (n[6] && !c->skip) round_x(m, qrn_matmul_x_dtype(dtype, a->activation), &a->x);
 }
 
 /* bits, group, N, K, M */
@@ -60,26 +74,24 @@ static void matmul_mlx(struct bench_memory *m, const int64_t *n, struct bench_ca
         .scales = bench_floats(m, 0.01f, n[2], n[3] / n[1], 0),
         .biases = bench_floats(m, 0.1f, n[2], n[3] / n[1], 0),
         .x = bench_floats(m, 1.0f, n[4], n[3], 0),
-        .out = bench_floats(m, 0.0f, n[4], n[2], 0),
+        .out = bench_output(m, QRN_F32, n[4], n[2], 0),
     };
 }
 
-/* type, experts, N, K, tokens, of k, activation, layout */
+/* type, of k, experts, N, K, tokens, activation, layout */
 static void matmul_id(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
     if (!bench_named(m, c, "%s %" PRId64 "/%" PRId64 " %" PRId64 "x%" PRId64 " T %" PRId64 " %s",
-                     qrn_dtype_info(dtype)->name, n[5], n[1], n[2], n[3], n[4], form(n[6], n[7])))
+                     qrn_dtype_info(dtype)->name, n[1], n[2], n[3], n[4], n[5], form(n[6], n[7])))
         return;
     struct qrn_matmul_id_args *a = &c->args.matmul_id;
-    *a = (struct qrn_matmul_id_args){.x = bench_floats(m, 1.0f, n[4], 1, n[3]),
-                                     .ids = bench_ints(m, n[4], n[5]),
-                                     .out = bench_floats(m, 0.0f, n[4], n[5], n[2]),
+    *a = (struct qrn_matmul_id_args){.x = bench_floats(m, 1.0f, n[5], 1, n[4]),
+                                     .ids = bench_ids(m, n[5], n[1], 7, n[2]),
+                                     .out = bench_output(m, QRN_F32, n[5], n[1], n[3]),
                                      .activation = (enum qrn_activation_type)n[6],
                                      .layout = (enum qrn_weight_layout)n[7]};
-    c->skip = !weights(m, dtype, n[1], n[2], n[3], a->activation, a->layout, &a->w);
-    int32_t *ids = a->ids.data;
-    for (int64_t i = 0; ids && i < n[4] * n[5]; i++) ids[i] = (int32_t)(i * 7 % n[1]);
+    c->skip = !weights(m, dtype, n[2], n[3], n[4], a->activation, a->layout, &a->w);
 }
 
 /* type, N, K */
@@ -94,22 +106,20 @@ static void matmul_pack(struct bench_memory *m, const int64_t *n, struct bench_c
     size_t n_packed = 0;
     if (m->status == QRN_OK) m->status = qrn_matmul_packed_bytes(m->dev, a, &n_packed, &m->err);
     c->skip = n_packed == 0;
-    if (!c->skip)
-        a->packed = qrn_tensor_1d(QRN_U8, bench_bytes(m, n_packed), (int64_t)n_packed);
+    if (!c->skip) a->packed = qrn_tensor_1d(QRN_U8, bench_bytes(m, n_packed), (int64_t)n_packed);
 }
 
 /* type, vocabulary, d, tokens */
 static void embedding(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype dtype = (enum qrn_dtype)n[0];
-    if (!bench_named(m, c, "%s d %" PRId64 " T %" PRId64, qrn_dtype_info(dtype)->name, n[2], n[3]))
+    if (!bench_named(m, c, "%s %" PRId64 "x%" PRId64 " T %" PRId64, qrn_dtype_info(dtype)->name,
+                     n[1], n[2], n[3]))
         return;
     struct qrn_embedding_args *a = &c->args.embedding;
     *a = (struct qrn_embedding_args){.table = bench_weights(m, dtype, n[1], n[2], 0),
-                                     .ids = bench_ints(m, n[3], 0),
-                                     .out = bench_floats(m, 0.0f, n[3], n[2], 0)};
-    int32_t *ids = a->ids.data;
-    for (int64_t i = 0; ids && i < n[3]; i++) ids[i] = (int32_t)(i * 37 % n[1]);
+                                     .ids = bench_ids(m, n[3], 0, 37, n[1]),
+                                     .out = bench_output(m, QRN_F32, n[3], n[2], 0)};
 }
 
 /* clang-format off */
@@ -123,10 +133,12 @@ static void embedding(struct bench_memory *m, const int64_t *n, struct bench_cas
     {QRN_OP_matmul, matmul, {type, 1024, 4096, 128, act, QRN_LAYOUT_PACKED}}
 #define BLOCKS(type) PRODUCTS(type, QRN_ACT_F32), PRODUCTS(type, QRN_ACT_Q8)
 
+#define ROUNDED(type, act, layout) {QRN_OP_matmul, matmul, {type, 4096, 14336, 512, act, layout, 1}}
+
 #define EXPERTS(type)                                                                              \
-    {QRN_OP_matmul_id, matmul_id, {type, 32, 512, 2048, 1, 8, QRN_ACT_Q8, QRN_LAYOUT_ROWS}},       \
-    {QRN_OP_matmul_id, matmul_id, {type, 32, 512, 2048, 1, 8, QRN_ACT_Q8, QRN_LAYOUT_PACKED}},     \
-    {QRN_OP_matmul_id, matmul_id, {type, 32, 512, 2048, 64, 8, QRN_ACT_Q8, QRN_LAYOUT_PACKED}}
+    {QRN_OP_matmul_id, matmul_id, {type, 8, 32, 512, 2048, 1, QRN_ACT_Q8, QRN_LAYOUT_ROWS}},       \
+    {QRN_OP_matmul_id, matmul_id, {type, 8, 32, 512, 2048, 1, QRN_ACT_Q8, QRN_LAYOUT_PACKED}},     \
+    {QRN_OP_matmul_id, matmul_id, {type, 8, 32, 512, 2048, 64, QRN_ACT_Q8, QRN_LAYOUT_PACKED}}
 
 const struct bench_row bench_rows_matmul[] = {
     PRODUCTS(QRN_F32, QRN_ACT_F32), PRODUCTS(QRN_F16, QRN_ACT_F32), PRODUCTS(QRN_BF16, QRN_ACT_F32),
@@ -138,6 +150,9 @@ const struct bench_row bench_rows_matmul[] = {
     PRODUCTS(QRN_IQ2_XS, QRN_ACT_F32), PRODUCTS(QRN_IQ2_S, QRN_ACT_F32),
     PRODUCTS(QRN_IQ3_XXS, QRN_ACT_F32), PRODUCTS(QRN_IQ3_S, QRN_ACT_F32),
     PRODUCTS(QRN_IQ1_S, QRN_ACT_F32), PRODUCTS(QRN_IQ1_M, QRN_ACT_F32),
+    ROUNDED(QRN_BF16, QRN_ACT_BF16, QRN_LAYOUT_ROWS), ROUNDED(QRN_Q4_0, QRN_ACT_Q8, QRN_LAYOUT_PACKED),
+    ROUNDED(QRN_Q8_0, QRN_ACT_Q8, QRN_LAYOUT_PACKED), ROUNDED(QRN_Q4_K, QRN_ACT_Q8, QRN_LAYOUT_PACKED),
+    ROUNDED(QRN_Q6_K, QRN_ACT_Q8, QRN_LAYOUT_PACKED),
     {QRN_OP_matmul, matmul_mlx, {QRN_MLX_Q4, 64, 4096, 14336, 1}},
     {QRN_OP_matmul, matmul_mlx, {QRN_MLX_Q4, 64, 1024, 4096, 128}},
     {QRN_OP_matmul, matmul_mlx, {QRN_MLX_Q6, 64, 4096, 14336, 1}},

@@ -11,9 +11,9 @@ static void rms_norm(struct bench_memory *m, const int64_t *n, struct bench_case
     if (!bench_named(m, c, "%" PRId64 "x%" PRId64 " fused residual", n[0], n[1])) return;
     c->args.rms_norm = (struct qrn_rms_norm_args){.x = bench_floats(m, 1.0f, n[0], n[1], 0),
                                                   .residual = bench_floats(m, 1.0f, n[0], n[1], 0),
-                                                  .sum = bench_floats(m, 0.0f, n[0], n[1], 0),
+                                                  .sum = bench_output(m, QRN_F32, n[0], n[1], 0),
                                                   .weight = bench_floats(m, 1.0f, n[1], 0, 0),
-                                                  .out = bench_floats(m, 0.0f, n[0], n[1], 0),
+                                                  .out = bench_output(m, QRN_F32, n[0], n[1], 0),
                                                   .eps = 1e-6f};
 }
 
@@ -21,18 +21,18 @@ static void l2_norm(struct bench_memory *m, const int64_t *n, struct bench_case 
 {
     if (!bench_named(m, c, "%" PRId64 "x%" PRId64, n[0], n[1])) return;
     c->args.l2_norm = (struct qrn_l2_norm_args){.x = bench_floats(m, 1.0f, n[0], n[1], 0),
-                                                .out = bench_floats(m, 0.0f, n[0], n[1], 0),
+                                                .out = bench_output(m, QRN_F32, n[0], n[1], 0),
                                                 .eps = 1e-6f};
 }
 
 /* The four ops of two inputs have the same layout of arguments. */
-#define TWO_INPUTS(op, first, second)                                                              \
-    static void op(struct bench_memory *m, const int64_t *n, struct bench_case *c)                 \
-    {                                                                                              \
-        if (!bench_named(m, c, "%" PRId64 "x%" PRId64, n[0], n[1])) return;                  \
-        c->args.op = (struct qrn_##op##_args){.first = bench_floats(m, 1.0f, n[0], n[1], 0),       \
-                                              .second = bench_floats(m, 1.0f, n[0], n[1], 0),      \
-                                              .out = bench_floats(m, 0.0f, n[0], n[1], 0)};        \
+#define TWO_INPUTS(op, first, second)                                                          \
+    static void op(struct bench_memory *m, const int64_t *n, struct bench_case *c)             \
+    {                                                                                          \
+        if (!bench_named(m, c, "%" PRId64 "x%" PRId64, n[0], n[1])) return;                    \
+        c->args.op = (struct qrn_##op##_args){.first = bench_floats(m, 1.0f, n[0], n[1], 0),   \
+                                              .second = bench_floats(m, 1.0f, n[0], n[1], 0),  \
+                                              .out = bench_output(m, QRN_F32, n[0], n[1], 0)}; \
     }
 TWO_INPUTS(add, x, y)
 TWO_INPUTS(mul, x, y)
@@ -54,7 +54,7 @@ static void copy(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     if (!bench_named(m, c, "f32 %" PRId64 "x%" PRId64, n[0], n[1])) return;
     c->args.copy = (struct qrn_copy_args){.x = bench_floats(m, 1.0f, n[0], n[1], 0),
-                                          .out = bench_floats(m, 0.0f, n[0], n[1], 0)};
+                                          .out = bench_output(m, QRN_F32, n[0], n[1], 0)};
 }
 
 #define ROWS_AND_ONE(op) {QRN_OP_##op, op, {1, 4096}}, {QRN_OP_##op, op, {512, 4096}}

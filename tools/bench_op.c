@@ -6,68 +6,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench_cases.h"
-#include "clock.h"
-#include "core/device_impl.h"
+#include "bench_time.h"
+#include "core/timing.h"
 #include "json_out.h"
 #include "open_device.h"
 #include "peaks.h"
 #include "report.h"
 
-#define MOST_RUNS        1000
-#define ENOUGH_NS        200000000
-#define MOST_COPIES      4096
-#define USUAL_PEAK_BYTES ((size_t)256 << 20)
+#define MOST_COPIES        4096
+#define MOST_DEVICE_COPIES 64 /* of 3 MB: as much as is used in turn */
+#define USUAL_PEAK_BYTES   ((size_t)256 << 20)
+/* Of a GPU: what is used in turn is far more than its cache; copies are of so much. */
+#define DEVICE_ROTATE_BYTES ((size_t)192 << 20)
+#define DEVICE_PEAK_BYTES   ((size_t)2 << 30)
 
 struct result {
     const char *kernel;
-    bool picked;             /* for these arguments */
-    double ns;               /* of a call, median */
+    bool picked; /* for these arguments */
+    bool wrote_nan;
+    struct bench_time time;
     double n_flops, n_bytes; /* that the op must do; 0: not known */
 };
 
 struct op_bench {
     const struct options *options;
     struct qrn_device *dev;
+    bool on_device; /* with a clock and memory of its own */
     struct peaks peaks;
     json_t *results; /* with --output json */
     size_t n_results;
+    char last[80]; /* the case before, which other sizes may have made the same */
 };
-
-static int ascending(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* One call, on copies of its data that are used in turn. */
-struct copies {
-    struct bench_memory *memory;
-    struct bench_case *cases;
-    size_t n;
-};
-
-/* The median time of a call.  A first one warms up, unless it is so long that it is enough. */
-static enum qrn_status time_kernel(struct qrn_device *dev, const struct qrn_kernel *kernel,
-                                   const struct copies *c, double *ns, struct qrn_error *err)
-{
-    int64_t samples[MOST_RUNS], total = 0;
-    int n = 0;
-    size_t turn = 0;
-    for (bool warm = false; n < MOST_RUNS && total < ENOUGH_NS && !interrupted(); warm = true) {
-        const void *args = &c->cases[turn++ % c->n].args;
-        const int64_t begin = now_ns();
-        QRN_TRY(qrn_kernel_run(dev, kernel, args, err));
-        const int64_t sample = now_ns() - begin;
-        if (!warm && sample < ENOUGH_NS) continue;
-        samples[n++] = sample;
-        total += sample;
-    }
-    if (n == 0) return qrn_fail(err, QRN_ERR_CANCELLED, "interrupted");
-    qsort(samples, (size_t)n, sizeof *samples, ascending);
-    *ns = (double)samples[n / 2];
-    return QRN_OK;
-}
 
 static double share(double value, double peak)
 {
@@ -76,22 +45,51 @@ static double share(double value, double peak)
 
 static size_t rotated_bytes(const struct op_bench *b)
 {
+    if (b->on_device && b->options->rotate == 0) return DEVICE_ROTATE_BYTES;
     return (size_t)b->options->rotate << 20;
+}
+
+/* What a call is measured against: a device copies, a CPU mostly reads. */
+static double peak_bytes(const struct op_bench *b)
+{
+    return b->on_device ? b->peaks.copy_bytes : b->peaks.read_bytes;
+}
+
+static double peak_flops(const struct op_bench *b)
+{
+    return b->on_device ? b->peaks.matrix_bf16_ops : b->peaks.float32_ops;
+}
+
+static void print_peaks(const struct op_bench *b)
+{
+    const struct peaks *p = &b->peaks;
+    if (b->on_device) {
+        printf("%s, device %s (%s); peaks: copy %.1f GB/s", b->options->op, qrn_device_bits(b->dev),
+               qrn_device_model(b->dev), p->copy_bytes * 1e-9);
+        if (p->matrix_bf16_ops > 0.0)
+            printf(", bf16 matrix product %.1f TFLOP/s", p->matrix_bf16_ops * 1e-12);
+        return;
+    }
+    printf("%s, %d threads, device %s; peaks: read %.1f GB/s, copy %.1f GB/s, float32 %.0f GFLOP/s",
+           b->options->op, qrn_device_n_threads(b->dev), qrn_device_bits(b->dev),
+           p->read_bytes * 1e-9, p->copy_bytes * 1e-9, p->float32_ops * 1e-9);
+    if (p->int8_ops > 0.0) printf(", int8 %.0f GOP/s", p->int8_ops * 1e-9);
+    if (p->amx_int8_ops > 0.0)
+        printf(", AMX int8 %.0f, bf16 %.0f", p->amx_int8_ops * 1e-9, p->amx_bf16_ops * 1e-9);
 }
 
 /* Before the first result: the peaks, and the head of the table. */
 static void begin(struct op_bench *b)
 {
-    const size_t n = rotated_bytes(b) ? rotated_bytes(b) : USUAL_PEAK_BYTES;
-    b->peaks = measure_peaks(qrn_device_n_threads(b->dev), b->dev->features, n);
+    const size_t rotated = (size_t)b->options->rotate << 20;
+    if (b->on_device) {
+        b->peaks = measure_device_peaks(b->dev, rotated ? rotated : DEVICE_PEAK_BYTES);
+    } else {
+        b->peaks = measure_peaks(qrn_device_n_threads(b->dev), b->dev->features,
+                                 rotated ? rotated : USUAL_PEAK_BYTES);
+    }
     if (b->results) return;
-    printf("%s, %d threads, device %s; peaks: read %.1f GB/s, copy %.1f GB/s, float32 %.0f GFLOP/s",
-           b->options->op, qrn_device_n_threads(b->dev), qrn_device_bits(b->dev),
-           b->peaks.read_bytes * 1e-9, b->peaks.copy_bytes * 1e-9, b->peaks.float32_ops * 1e-9);
-    if (b->peaks.int8_ops > 0.0) printf(", int8 %.0f GOP/s", b->peaks.int8_ops * 1e-9);
-    if (b->peaks.amx_int8_ops > 0.0)
-        printf(", AMX int8 %.0f, bf16 %.0f", b->peaks.amx_int8_ops * 1e-9,
-               b->peaks.amx_bf16_ops * 1e-9);
+    print_peaks(b);
     printf("\n\n| %-40s | %-36s | pick | %12s | %8s | %5s | %8s | %5s |\n", "case", "kernel", "us",
            "GB/s", "%", "GFLOP/s", "%");
     puts("| ---------------------------------------- | ------------------------------------ | ---- "
@@ -101,83 +99,147 @@ static void begin(struct op_bench *b)
 
 static void print_row(const struct op_bench *b, const char *name, const struct result *r)
 {
-    const double bytes = r->n_bytes / r->ns * 1e9, flops = r->n_flops / r->ns * 1e9;
+    const double bytes = r->n_bytes / r->time.ns * 1e9, flops = r->n_flops / r->time.ns * 1e9;
     printf("| %-40s | %-36s | %-4s | %12.2f |", name, r->kernel, r->picked ? "*" : "",
-           r->ns * 1e-3);
+           r->time.ns * 1e-3);
     if (r->n_bytes > 0.0) {
-        printf(" %8.2f | %5.1f | %8.2f | %5.1f |\n", bytes * 1e-9,
-               share(bytes, b->peaks.read_bytes), flops * 1e-9, share(flops, b->peaks.float32_ops));
+        printf(" %8.2f | %5.1f | %8.2f | %5.1f |", bytes * 1e-9, share(bytes, peak_bytes(b)),
+               flops * 1e-9, share(flops, peak_flops(b)));
     } else {
-        printf(" %8s | %5s | %8s | %5s |\n", "", "", "", "");
+        printf(" %8s | %5s | %8s | %5s |", "", "", "", "");
     }
+    puts(r->wrote_nan ? " NaN" : "");
     fflush(stdout);
 }
 
-static void keep_row(const struct op_bench *b, const char *name, const struct result *r)
+static void keep_row(const struct op_bench *b, const char *name, const struct result *r,
+                     size_t n_copies)
 {
-    json_t *row = json_pack("{s:s, s:s, s:b, s:f}", "case", name, "kernel", r->kernel, "picked",
-                            r->picked, "ns", r->ns);
+    json_t *row = json_pack("{s:s, s:s, s:b, s:f, s:I, s:I, s:I, s:b}", "case", name, "kernel",
+                            r->kernel, "picked", r->picked, "ns", r->time.ns, "samples",
+                            (json_int_t)r->time.n_samples, "calls", (json_int_t)r->time.n_calls,
+                            "copies", (json_int_t)n_copies, "wrote_nan", r->wrote_nan);
     if (r->n_bytes > 0.0) {
-        const double bytes = r->n_bytes / r->ns * 1e9, flops = r->n_flops / r->ns * 1e9;
+        const double bytes = r->n_bytes / r->time.ns * 1e9, flops = r->n_flops / r->time.ns * 1e9;
         json_object_set_new(row, "gb_s", json_real(bytes * 1e-9));
         json_object_set_new(row, "gflop_s", json_real(flops * 1e-9));
-        json_object_set_new(row, "read_share", json_real(share(bytes, b->peaks.read_bytes) / 100));
-        json_object_set_new(row, "float32_share",
-                            json_real(share(flops, b->peaks.float32_ops) / 100));
+        json_object_set_new(row, b->on_device ? "copy_share" : "read_share",
+                            json_real(share(bytes, peak_bytes(b)) / 100));
+        json_object_set_new(row, b->on_device ? "matrix_share" : "float32_share",
+                            json_real(share(flops, peak_flops(b)) / 100));
     }
     json_array_append_new(b->results, row);
 }
 
-static int run_case(struct op_bench *b, enum qrn_op_id op, const struct copies *copies)
+/* --kernel: "picked", or a part of the name */
+static bool wants_kernel(const struct op_bench *b, const struct qrn_kernel *k, bool picked)
+{
+    const char *wanted = b->options->kernel;
+    if (!wanted) return true;
+    return strcmp(wanted, "picked") == 0 ? picked : strstr(k->name, wanted) != NULL;
+}
+
+/* How long a kernel may take; others than the one that is taken may be very slow. */
+static double seconds_of(const struct op_bench *b, bool picked)
+{
+    if (b->options->seconds > 0.0) return b->options->seconds;
+    return !b->on_device ? 0.2 : picked ? 6.0 : 1.0;
+}
+
+static int run_kernel(struct op_bench *b, const struct qrn_kernel *k, const struct bench_copies *c,
+                      bool picked)
 {
     struct qrn_error err;
-    const char *name = copies->cases->name;
-    const void *args = &copies->cases->args;
-    const struct qrn_kernel *picked, *k;
-    if (qrn_op_check(qrn_op(op), args, &err) != QRN_OK ||
-        (qrn_op(op)->check_data && qrn_op(op)->check_data(args, &err) != QRN_OK) ||
-        qrn_kernel_choose(b->dev, op, args, &picked, &err) != QRN_OK)
-        return fail("case %s: %s", name, err.text);
-    if (b->n_results == 0) begin(b);
-    for (size_t i = 0; (k = qrn_kernel_at(b->dev, op, i)) != NULL; i++) {
-        if (k->supports && !k->supports(args)) continue;
-        struct result r = {.kernel = k->name, .picked = k == picked};
-        if (qrn_op(op)->cost) qrn_op(op)->cost(args, &r.n_flops, &r.n_bytes);
-        if (time_kernel(b->dev, k, copies, &r.ns, &err) != QRN_OK)
-            return interrupted() ? EXIT_INTERRUPTED : fail("case %s: %s", name, err.text);
-        b->n_results++;
-        if (b->results) {
-            keep_row(b, name, &r);
-        } else {
-            print_row(b, name, &r);
-        }
+    const enum qrn_op_id op = k->op;
+    struct result r = {.kernel = k->name, .picked = picked};
+    bench_cost(c->memory, op, c->cases, &r.n_flops, &r.n_bytes);
+    if (bench_time(b->dev, k, c, seconds_of(b, picked), &r.time, &err) != QRN_OK)
+        return interrupted() ? EXIT_INTERRUPTED
+                             : fail("case %s, %s: %s", c->cases->name, k->name, err.text);
+    r.wrote_nan = bench_wrote_nan(c->memory, op, c->cases);
+    b->n_results++;
+    if (b->results) {
+        keep_row(b, c->cases->name, &r, c->n);
+    } else {
+        print_row(b, c->cases->name, &r);
     }
     return EXIT_OK;
 }
 
-/* Builds the case until its copies have the wanted size. */
-static int build_copies(struct op_bench *b, const struct bench_row *row, struct copies *c)
+/* The kernel that is taken; EXIT_OK without one: the op does not take such types. */
+static int choose(const struct op_bench *b, enum qrn_op_id op, const struct bench_case *c,
+                  const struct qrn_kernel **picked)
 {
-    size_t n_bytes = 0;
+    struct qrn_error err;
+    const void *args = &c->args;
+    enum qrn_status status = qrn_op_check(qrn_op(op), args, &err);
+    *picked = NULL;
+    if (status == QRN_ERR_DTYPE) return EXIT_OK;
+    if (status == QRN_OK && qrn_op(op)->check_data && qrn_device_host_reads(b->dev))
+        status = qrn_op(op)->check_data(args, &err);
+    if (status == QRN_OK) status = qrn_kernel_choose(b->dev, op, args, picked, &err);
+    return status == QRN_OK ? EXIT_OK : fail("case %s: %s", c->name, err.text);
+}
+
+static int run_case(struct op_bench *b, enum qrn_op_id op, const struct bench_copies *copies)
+{
+    const struct qrn_kernel *picked, *k;
+    const void *args = &copies->cases->args;
+    int status = choose(b, op, copies->cases, &picked);
+    if (!picked) return status;
+    if (b->n_results == 0) begin(b);
+    for (size_t i = 0; status == EXIT_OK && (k = qrn_kernel_at(b->dev, op, i)) != NULL; i++)
+        if ((!k->supports || k->supports(args)) && wants_kernel(b, k, k == picked))
+            status = run_kernel(b, k, copies, k == picked);
+    return status;
+}
+
+/* Of what a call moves: a device's memory has more in it than that. */
+static size_t moved_bytes(const struct op_bench *b, enum qrn_op_id op, const struct bench_memory *m,
+                          const struct bench_case *c)
+{
+    double n_flops, n_bytes;
+    if (!b->on_device) return m->n_bytes;
+    bench_cost(m, op, c, &n_flops, &n_bytes);
+    return n_bytes > 0.0 && n_bytes < (double)m->n_bytes ? (size_t)n_bytes : m->n_bytes;
+}
+
+/* Builds the case until its copies have the wanted size, or half of the device's memory is full. */
+static int build_copies(struct op_bench *b, const struct bench_row *row, struct bench_copies *c)
+{
+    const size_t most_copies = b->on_device ? MOST_DEVICE_COPIES : MOST_COPIES;
+    size_t n_moved = 0, n_bytes = 0, most_bytes = SIZE_MAX, n_total;
+    if (b->on_device && qrn_device_memory(b->dev, &most_bytes, &n_total, NULL) == QRN_OK)
+        most_bytes /= 2;
     do {
-        c->memory[c->n] = (struct bench_memory){.dev = b->dev, .only = b->options->op_case};
         struct bench_memory *m = &c->memory[c->n];
+        *m = (struct bench_memory){.dev = b->dev,
+                                   .only = b->options->op_case,
+                                   .sizes = b->options->sizes.at,
+                                   .n_sizes = b->options->sizes.n};
         const bool built = bench_build(row, m, &c->cases[c->n]);
         c->n++;
-        if (m->status != QRN_OK) return fail("%s", m->err.text);
+        if (m->status != QRN_OK) return fail("case %s: %s", c->cases->name, m->err.text);
         if (!built) c->cases->skip = true;
+        if (strcmp(c->cases->name, b->last) == 0) c->cases->skip = true;
+        if (c->cases->skip) break;
         n_bytes += m->n_bytes;
-    } while (!c->cases->skip && n_bytes < rotated_bytes(b) && c->n < MOST_COPIES && !interrupted());
+        n_moved += moved_bytes(b, row->op, m, &c->cases[c->n - 1]);
+        if (n_bytes > most_bytes - n_bytes / c->n) break; /* one more would be too much */
+    } while (n_moved < rotated_bytes(b) && c->n < most_copies && !interrupted());
     return EXIT_OK;
 }
 
 static int run_row(struct op_bench *b, const struct bench_row *row)
 {
-    struct copies c = {.memory = calloc(MOST_COPIES, sizeof *c.memory),
-                       .cases = calloc(MOST_COPIES, sizeof *c.cases)};
+    struct bench_copies c = {.memory = calloc(MOST_COPIES, sizeof *c.memory),
+                             .cases = calloc(MOST_COPIES, sizeof *c.cases)};
     int status = c.memory && c.cases ? EXIT_OK : fail("out of memory");
     if (status == EXIT_OK) status = build_copies(b, row, &c);
-    if (status == EXIT_OK && !c.cases->skip) status = run_case(b, row->op, &c);
+    if (status == EXIT_OK && !c.cases->skip) {
+        status = run_case(b, row->op, &c);
+        memcpy(b->last, c.cases->name, sizeof b->last);
+    }
     for (size_t i = 0; i < c.n; i++) bench_memory_free(&c.memory[i]);
     free(c.memory);
     free(c.cases);
@@ -199,6 +261,23 @@ static int run_rows(struct op_bench *b, enum qrn_op_id op)
     return fail("no case of %s runs here", o->op);
 }
 
+static json_t *summary(const struct op_bench *b)
+{
+    const struct peaks *p = &b->peaks;
+    json_t *out = json_pack("{s:s, s:s, s:s, s:i, s:f}", "op", b->options->op, "bits",
+                            qrn_device_bits(b->dev), "device", qrn_device_model(b->dev), "threads",
+                            qrn_device_n_threads(b->dev), "peak_copy_gb_s", p->copy_bytes * 1e-9);
+    if (b->on_device) {
+        json_object_set_new(out, "peak_bf16_gflop_s", json_real(p->matrix_bf16_ops * 1e-9));
+    } else {
+        json_object_set_new(out, "peak_read_gb_s", json_real(p->read_bytes * 1e-9));
+        json_object_set_new(out, "peak_float32_gflop_s", json_real(p->float32_ops * 1e-9));
+        json_object_set_new(out, "peak_int8_gop_s", json_real(p->int8_ops * 1e-9));
+        json_object_set_new(out, "peak_amx_bf16_gflop_s", json_real(p->amx_bf16_ops * 1e-9));
+    }
+    return out;
+}
+
 static int run(struct op_bench *b, enum qrn_op_id op)
 {
     if (b->options->format == FORMAT_JSON) b->results = json_array();
@@ -207,12 +286,9 @@ static int run(struct op_bench *b, enum qrn_op_id op)
         json_decref(b->results);
         return status;
     }
-    return json_out(
-        json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:o}", "op", b->options->op, "bits",
-                  qrn_device_bits(b->dev), "threads", qrn_device_n_threads(b->dev),
-                  "peak_read_gb_s", b->peaks.read_bytes * 1e-9, "peak_copy_gb_s",
-                  b->peaks.copy_bytes * 1e-9, "peak_float32_gflop_s", b->peaks.float32_ops * 1e-9,
-                  "peak_int8_gop_s", b->peaks.int8_ops * 1e-9, "results", b->results));
+    json_t *out = summary(b);
+    json_object_set_new(out, "results", b->results);
+    return json_out(out);
 }
 
 int bench_op(const struct options *o)
@@ -225,6 +301,7 @@ int bench_op(const struct options *o)
     struct op_bench b = {.options = o};
     int status = open_device(o, &b.dev);
     if (status != EXIT_OK) return status;
+    b.on_device = qrn_device_has_clock(b.dev);
     catch_interrupt();
     status = run(&b, (enum qrn_op_id)op);
     qrn_device_close(b.dev);

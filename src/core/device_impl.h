@@ -83,6 +83,13 @@ struct qrn_replays {
                               size_t end, size_t scratch_bytes, void **recorded,
                               struct qrn_error *err);
     void (*forget)(struct qrn_device *dev, void *recorded);
+    /* Queues a copy within the device's memory. */
+    enum qrn_status (*copy)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                            struct qrn_error *err);
+    /* The device's own clock: from when all that was queued before start is done until all that was
+     * queued before stop is, which stop waits for.  Both NULL where there is none. */
+    enum qrn_status (*clock_start)(struct qrn_device *dev, struct qrn_error *err);
+    enum qrn_status (*clock_stop)(struct qrn_device *dev, double *ns, struct qrn_error *err);
 };
 
 struct qrn_device {

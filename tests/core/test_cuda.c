@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/timing.h"
 #include "emulator/counts.h"
 #include "support/counting_allocator.h"
 #include "support/op_test.h"
@@ -57,11 +58,12 @@ static void expect(enum qrn_status got, enum qrn_status want, const struct qrn_e
 static void expect_nothing_left(void)
 {
     const struct emulated_counts c = counts();
-    if (c.allocations || c.modules || c.streams || c.graphs || c.graph_execs || c.contexts ||
-        c.depth)
-        fail_msg("left: %ld allocations, %ld modules, %ld streams, %ld graphs, %ld instances, "
-                 "%ld contexts, depth %ld",
-                 c.allocations, c.modules, c.streams, c.graphs, c.graph_execs, c.contexts, c.depth);
+    if (c.allocations || c.modules || c.streams || c.events || c.graphs || c.graph_execs ||
+        c.contexts || c.depth)
+        fail_msg("left: %ld allocations, %ld modules, %ld streams, %ld events, %ld graphs, "
+                 "%ld instances, %ld contexts, depth %ld",
+                 c.allocations, c.modules, c.streams, c.events, c.graphs, c.graph_execs, c.contexts,
+                 c.depth);
 }
 
 static void set(const char *variable, const char *value)
@@ -456,6 +458,51 @@ static void test_lost(void **state)
     assert_int_equal(n_lost, 3); /* directly, recorded, as a graph */
 }
 
+/* A recording of two calls that is timed, and copies; all of it also fails as it should. */
+static enum qrn_status time_all(struct work *w, double ns[3], struct qrn_error *err)
+{
+    const struct qrn_add_args a = add_of(w);
+    const void *const args[] = {&a, &a};
+    const struct qrn_kernel *kernel;
+    struct qrn_timing *timing;
+    QRN_TRY(fill(w, 1.0f, 2.0f, err));
+    QRN_TRY(qrn_kernel_choose(w->dev, QRN_OP_add, &a, &kernel, err));
+    QRN_TRY(qrn_timing_create(w->dev, kernel, args, 2, &timing, err));
+    enum qrn_status status = qrn_timing_run(timing, false, &ns[0], err);
+    if (status == QRN_OK) status = qrn_timing_run(timing, true, &ns[1], err);
+    qrn_timing_destroy(timing);
+    if (status != QRN_OK) return status;
+    return qrn_time_copies(w->dev, qrn_buffer_data(w->y), qrn_buffer_data(w->x), N * sizeof(float),
+                           3, &ns[2], err);
+}
+
+static void test_timing(void **state)
+{
+    (void)state;
+    double ns[3] = {0.0};
+    struct qrn_error err;
+    struct work w;
+    const struct qrn_device_options o = emulated_options();
+    if (make_work(&w, &o, &err) != QRN_OK) fail_msg("%s", err.text);
+    assert_true(qrn_device_has_clock(w.dev));
+    if (time_all(&w, ns, &err) != QRN_OK) fail_msg("%s", err.text);
+    for (int i = 0; i < 3; i++) assert_true(ns[i] > 0.0 && ns[i] < 1e10);
+    expect_sum(&w, 3.0f);
+    end_work(&w);
+    expect_nothing_left();
+    for (int i = 1; i <= 4; i++) { /* two calls step by step, the same as a graph */
+        char n[16];
+        (void)snprintf(n, sizeof n, "%d", i);
+        set("QRN_EMULATED_LOSE_AT_LAUNCH", n);
+        if (make_work(&w, &o, &err) != QRN_OK) fail_msg("%s", err.text);
+        set("QRN_EMULATED_LOSE_AT_LAUNCH", NULL);
+        expect(time_all(&w, ns, &err), QRN_ERR_DEVICE, &err, "the device is lost");
+        end_work(&w);
+        expect_nothing_left();
+    }
+    expect_cpu_works();
+}
+
 /* A launch that was given memory of the host which is not shared fails, as it would on a GPU. */
 static void test_foreign_memory(void **state)
 {
@@ -475,11 +522,12 @@ static void test_foreign_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buffers),       cmocka_unit_test(test_two_devices),
-        cmocka_unit_test(test_pool),          cmocka_unit_test(test_replays),
-        cmocka_unit_test(test_opening),       cmocka_unit_test(test_callers_context),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_out_of_host_memory),
-        cmocka_unit_test(test_lost),          cmocka_unit_test(test_foreign_memory),
+        cmocka_unit_test(test_buffers),        cmocka_unit_test(test_two_devices),
+        cmocka_unit_test(test_pool),           cmocka_unit_test(test_replays),
+        cmocka_unit_test(test_opening),        cmocka_unit_test(test_callers_context),
+        cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_out_of_host_memory),
+        cmocka_unit_test(test_lost),           cmocka_unit_test(test_timing),
+        cmocka_unit_test(test_foreign_memory),
     };
     const char *path = emulator_path();
     if (strchr(path, '/')) emulator = dlopen(path, RTLD_NOW | RTLD_LOCAL);

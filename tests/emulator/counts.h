@@ -8,7 +8,7 @@ extern "C" {
 #endif
 
 struct emulated_counts {
-    long allocations, shared_ranges, modules, streams, graphs, graph_execs, contexts;
+    long allocations, shared_ranges, modules, streams, events, graphs, graph_execs, contexts;
     long launches, graph_launches, captures; /* so far */
     long depth;                              /* of contexts that the calling thread has pushed */
 };

@@ -24,7 +24,10 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* Of older headers, for tests. */
+/* Of older headers. */
+#undef cuEventElapsedTime
+CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end);
+/* ... and for tests. */
 CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device);
 
 struct CUctx_st {
@@ -36,7 +39,7 @@ struct CUctx_st {
 /* What is done, at once or when a graph is launched. */
 struct work {
     struct work *next;
-    enum { WORK_LAUNCH, WORK_SET, WORK_COPY } kind;
+    enum { WORK_LAUNCH, WORK_SET, WORK_COPY, WORK_EVENT } kind;
     const struct emulated_kernel *kernel;
     struct emulated_dim grid, block;
     size_t shared_bytes;

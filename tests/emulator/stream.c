@@ -7,7 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
+
+struct CUevent_st {
+    double at; /* seconds, when it came to it */
+};
 
 static void free_work(struct CUgraph_st *g)
 {
@@ -100,12 +105,20 @@ static bool has_strange_address(const struct work *w)
     return false;
 }
 
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* The caller holds the lock; the lost context does nothing more. */
 void emulator_do(struct CUctx_st *context, const struct work *w)
 {
     if (context->lost != CUDA_SUCCESS) return;
     if (w->kind == WORK_SET) memset(w->to, w->value, w->n_bytes);
     if (w->kind == WORK_COPY) memcpy(w->to, w->from, w->n_bytes);
+    if (w->kind == WORK_EVENT) ((struct CUevent_st *)w->to)->at = seconds();
     if (w->kind != WORK_LAUNCH) return;
     emulator_counts.launches++;
     if (emulator_faults.lose_at_launch && --emulator_faults.lose_at_launch == 0)
@@ -191,6 +204,53 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function,
     if (!fits || extra || w.kernel->params_bytes > sizeof w.params) return CUDA_ERROR_INVALID_VALUE;
     memcpy(w.params, params[0], w.kernel->params_bytes);
     return queue(c->hStream, &w);
+}
+
+/* --- events: the host's time when the work before them is done --- */
+
+EXPORTED CUresult cuEventCreate(CUevent *out, unsigned flags)
+{
+    const CUresult state = emulator_context_state();
+    if (state != CUDA_SUCCESS) return state;
+    if (flags != CU_EVENT_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
+    *out = calloc(1, sizeof **out);
+    if (!*out) return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&emulator_lock);
+    emulator_counts.events++;
+    pthread_mutex_unlock(&emulator_lock);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuEventDestroy_v2(CUevent event)
+{
+    pthread_mutex_lock(&emulator_lock);
+    emulator_do_pending();
+    free(event);
+    emulator_counts.events--;
+    pthread_mutex_unlock(&emulator_lock);
+    return emulator_context_state();
+}
+
+EXPORTED CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    const struct work w = {.kind = WORK_EVENT, .to = event};
+    return queue(stream, &w);
+}
+
+EXPORTED CUresult cuEventSynchronize(CUevent event)
+{
+    if (!event) return CUDA_ERROR_INVALID_HANDLE;
+    pthread_mutex_lock(&emulator_lock);
+    emulator_do_pending();
+    pthread_mutex_unlock(&emulator_lock);
+    return emulator_context_state();
+}
+
+EXPORTED CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end)
+{
+    if (start->at == 0.0 || end->at == 0.0) return CUDA_ERROR_INVALID_HANDLE;
+    *ms = (float)(1e3 * (end->at - start->at));
+    return CUDA_SUCCESS;
 }
 
 /* --- graphs --- */

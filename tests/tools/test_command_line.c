@@ -87,6 +87,9 @@ static void test_usage_errors(void **state)
     expect_usage(RUN("bench", "--op", "fly"), "there is no op \"fly\"");
     expect_usage(RUN("bench", "--case", "x"), "--case goes with --op");
     expect_usage(RUN("bench", "--rotate", "8"), "--rotate goes with --op");
+    expect_usage(RUN("bench", "--sizes", "8"), "--sizes goes with --op");
+    expect_usage(RUN("bench", "--kernel", "x"), "--kernel goes with --op");
+    expect_usage(RUN("bench", "--seconds", "1"), "--seconds goes with --op");
     expect_usage(RUN("bench", "--op", "add", "-t", "1,2"), "--op wants one number of --threads");
     expect_usage(RUN("logits", "-p", "a"), "wants --output FILE");
     expect_usage(RUN("logits", "-o", "x"), "wants one of --prompt, --file and --ids");

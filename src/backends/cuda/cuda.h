@@ -32,6 +32,7 @@ struct qrn_cuda {
     size_t scratch_bytes;
     uint64_t scratch_generation; /* counts its addresses */
     struct qrn_cuda_functions *functions;
+    CUevent clock[2]; /* made when somebody first times something */
     _Atomic int lost; /* the CUresult after which nothing works, or 0 */
 };
 
@@ -51,6 +52,13 @@ void *qrn_cuda_alloc(struct qrn_device *dev, size_t n_bytes);
 void qrn_cuda_free(struct qrn_device *dev, void *memory, size_t n_bytes);
 void qrn_cuda_zero(struct qrn_device *dev, void *memory, size_t n_bytes);
 extern const struct qrn_copies qrn_cuda_copies;
+enum qrn_status qrn_cuda_queue_copy(struct qrn_device *dev, void *to, const void *from,
+                                    size_t n_bytes, struct qrn_error *err);
+
+/* clock.c: how long queued work takes on the device.  The context is current in destroy. */
+enum qrn_status qrn_cuda_clock_start(struct qrn_device *dev, struct qrn_error *err);
+enum qrn_status qrn_cuda_clock_stop(struct qrn_device *dev, double *ns, struct qrn_error *err);
+void qrn_cuda_clock_destroy(struct qrn_cuda *cuda);
 
 /* replay.c */
 enum qrn_status qrn_cuda_execute(struct qrn_device *dev, const struct qrn_step *steps,

@@ -133,13 +133,22 @@ static enum qrn_status read_bytes(struct qrn_device *dev, void *to, const void *
                   "reading a buffer", err);
 }
 
-static enum qrn_status copy_bytes(struct qrn_device *dev, void *to, const void *from,
-                                  size_t n_bytes, struct qrn_error *err)
+enum qrn_status qrn_cuda_queue_copy(struct qrn_device *dev, void *to, const void *from,
+                                    size_t n_bytes, struct qrn_error *err)
 {
     struct qrn_cuda *cuda = dev->impl;
     QRN_TRY(qrn_cuda_enter(cuda, err));
-    return finish(cuda, cuda->driver.copy_within(address(to), address(from), n_bytes, cuda->stream),
-                  "copying a buffer", err);
+    const CUresult r = cuda->driver.copy_within(address(to), address(from), n_bytes, cuda->stream);
+    const enum qrn_status status = qrn_cuda_status(cuda, r, "copying a buffer", err);
+    qrn_cuda_leave(cuda);
+    return status;
+}
+
+static enum qrn_status copy_bytes(struct qrn_device *dev, void *to, const void *from,
+                                  size_t n_bytes, struct qrn_error *err)
+{
+    QRN_TRY(qrn_cuda_queue_copy(dev, to, from, n_bytes, err));
+    return wait_for_all(dev, err);
 }
 
 static enum qrn_status share(struct qrn_device *dev, void *begin, size_t n_bytes,

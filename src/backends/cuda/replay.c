@@ -162,4 +162,10 @@ static void forget(struct qrn_device *dev, void *recorded)
 }
 
 const struct qrn_replays qrn_cuda_replays = {
-    .queue = queue_steps, .submit = submit, .forget = forget};
+    .queue = queue_steps,
+    .submit = submit,
+    .forget = forget,
+    .copy = qrn_cuda_queue_copy,
+    .clock_start = qrn_cuda_clock_start,
+    .clock_stop = qrn_cuda_clock_stop,
+};
