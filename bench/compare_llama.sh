@@ -13,7 +13,7 @@ make -j "$(getconf _NPROCESSORS_ONLN)" build/quern > "$work/make.log"
 [ -x "$llama/bin/llama-bench" ] || bench/build_llama.sh "$llama"
 if [ ! -x "$work/python/bin/python3" ]; then
     python3 -m venv "$work/python"
-    "$work/python/bin/python3" -m pip install -q numpy gguf
+    "$work/python/bin/python3" -m pip install -q numpy
 fi
 exec "$work/python/bin/python3" bench/compare.py --quern build/quern --llama "$llama/bin" \
     --models "$work" "$@"

@@ -17,6 +17,15 @@ const struct bench_row *bench_row_at(enum qrn_op_id op, size_t i)
     return NULL;
 }
 
+/* Whether only is in name, at its end if it says so by a $. */
+static bool is_wanted(const char *name, const char *only)
+{
+    if (!only) return true;
+    const size_t n = strlen(only), n_name = strlen(name);
+    if (n == 0 || only[n - 1] != '$') return strstr(name, only) != NULL;
+    return n - 1 <= n_name && memcmp(name + n_name - (n - 1), only, n - 1) == 0;
+}
+
 /* The row with other sizes, if it is wanted. */
 static bool resize(const struct bench_row *row, const struct bench_memory *m, struct bench_row *out)
 {
@@ -24,7 +33,7 @@ static bool resize(const struct bench_row *row, const struct bench_memory *m, st
     struct bench_case named = {.skip = false};
     *out = *row;
     row->build(&nothing, row->size, &named);
-    if (m->only && !strstr(named.name, m->only)) return false;
+    if (!is_wanted(named.name, m->only)) return false;
     for (size_t i = 0; i < m->n_sizes && (int)i < named.n_sizes; i++)
         out->size[(size_t)named.first_size + i] = m->sizes[i];
     return true;
@@ -61,6 +70,6 @@ bool bench_named(const struct bench_memory *m, struct bench_case *c, const char 
     vsnprintf(c->name, sizeof c->name, format, args);
     va_end(args);
     find_sizes(c, format);
-    c->skip = m->only && !strstr(c->name, m->only);
+    c->skip = !is_wanted(c->name, m->only);
     return !c->skip;
 }

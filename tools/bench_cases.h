@@ -23,7 +23,7 @@ struct bench_case {
 /* The device's memory of a case, freed together.  What fails leaves status and err. */
 struct bench_memory {
     struct qrn_device *dev;
-    const char *only;     /* cases whose name lacks this are not made; NULL: all are */
+    const char *only;     /* only cases whose name has this, with a $ as its end; NULL: all */
     const int64_t *sizes; /* n_sizes numbers in place of those in the name */
     size_t n_sizes;
     struct bench_block *blocks;

@@ -1,0 +1,198 @@
+"""The table of bench/gpu.py: what is measured, the limits, the targets, peers' published figures.
+
+A row of an op names cases of quern bench --op: (op, --case, --sizes, the name that comes out); of several
+the fastest counts.  Published figures of peers are of one H200; those of gpu_peers.py are of the same run."""
+import functools
+
+import random_model
+
+TYPES = ["Q4_0", "Q4_K", "Q6_K", "Q8_0", "BF16"]
+MATRICES = [(17408, 5120), (152064, 4096)]
+# sequences, length, key and value heads: milliseconds of FlashQLA, FlashInfer, FLA
+GDN_PREFILL = [((1, 32768, 16, 64), (1.521, 1.552, 3.331)), ((1, 8192, 16, 64), (.397, .392, .814)),
+               ((1, 2048, 16, 64), (.113, .105, .220)), ((8, 4096, 16, 64), (1.217, .841, 3.390)),
+               ((1, 32768, 8, 32), (.885, 1.555, 1.885)), ((1, 8192, 8, 32), (.280, .394, .466)),
+               ((8, 4096, 8, 32), (.612, .424, 1.902)), ((1, 32768, 4, 16), (.496, 1.657, 1.241)),
+               ((1, 32768, 2, 8), (.320, 1.655, .902)), ((1, 8192, 2, 8), (.119, .417, .234))]
+GDN_DECODE = {1: 8.0, 8: 18.1, 64: 97.5, 256: 367.6}  # sequences: FLA's microseconds
+CONV = {8192: 340, 32768: 445}
+# tokens, heads, key-value heads: microseconds of cuDNN, of FlexAttention with a window of 1024
+ATTENTION = [((8192, 16, 2), 940, 525), ((32768, 16, 2), 13690, None), ((8192, 24, 4), 1377, None)]
+WINDOW = 1024
+
+
+def row(name, **more):
+    """must_ and goal_: share (of the limit), us, ratio (of the first peer's rate), peer (its name and a
+    part of its time), of (another row and a part of its time, or a multiple of its rate)."""
+    return dict(dict(name=name, published={}, limit=""), **more)
+
+
+def gdn_flops(tokens, n_v_heads):
+    """Matrix work of chunks of 64 with d 128."""
+    return 179.8e3 * tokens * n_v_heads
+
+
+def gdn_rows():
+    rows = []
+    for (n, t, hk, hv), (qla, infer, fla) in GDN_PREFILL:
+        shape = "%dx%d Hk %d Hv %d d 128" % (n, t, hk, hv)
+        sizes = [n, t, hk, hv, 128]
+        rows.append(row(
+            "GDN prefill %dx%d %d/%d" % (n, t, hk, hv),
+            cases=[("gated_delta_net", "bf16 2x512", sizes, "bf16 " + shape),
+                   ("gated_delta_net", "f32 2x512", sizes, "f32 " + shape),
+                   ("gdn_open_chunk", "2x512 at 0", sizes, "%dx%d at 0%s" % (
+                       n, t, shape[shape.index(" "):]))],
+            flops=gdn_flops(n * t, hv), bytes=2 * 128 * n * t * (2 * hk + 2 * hv), limit="time",
+            published={"FlashQLA": qla * 1e3, "FlashInfer": infer * 1e3, "FLA": fla * 1e3},
+            must_peer=("FLA", 0.6), goal_us=min(qla, infer) * 1e3))
+    for n, fla in GDN_DECODE.items():
+        rows.append(row("GDN decode B%d" % n, limit="copy", published={"FLA": fla},
+                        cases=[("gdn_open_chunk", "8 seqs, each place", [n, 16, 32, 128],
+                                "%d seqs, each place Hk 16 Hv 32 d 128" % n)],
+                        **(dict(must_us=4, goal_us=2.5) if n == 1
+                           else dict(must_share=.85, goal_share=.92))))
+    rows.append(row("GDN decode B1, layers of 27B", limit="copy", must_us=4, goal_us=2.5,
+                    cases=[("gdn_open_chunk", "8 seqs, each place", [1, 16, 48, 128],
+                            "1 seqs, each place Hk 16 Hv 48 d 128")]))
+    for t, fla in CONV.items():
+        rows.append(row("ssm_conv T %d" % t, limit="copy", must_share=.85, goal_share=.92,
+                        published={"FLA": fla},
+                        cases=[("ssm_conv", "bf16 T 934", [t, 8192, 4],
+                                "bf16 T %d C 8192 K 4" % t)]))
+    return rows
+
+
+def product(kind, n, k, m, rounded=False):
+    """The case of matmul: activations as quern rounds them for that type."""
+    low = kind.lower()
+    form = "bf16" if kind == "BF16" else "q8 packed"
+    # the table has these rows of products of any type: m 1 in each form, 512 where it is packed
+    find = "%s 4096x14336 M %d %s" % (low, 512 if rounded else 1, form)
+    name = "%s %dx%d M %d %s" % (low, n, k, m, form)
+    more = ", x rounded" if rounded else ""
+    return "matmul", find + more + "$", [n, k, m], name + more
+
+
+def product_rows():
+    rows = []
+    for m in (1, 4, 512, 4096):
+        for kind in TYPES:
+            for n, k in MATRICES:
+                peers = {(17408, 1): {"cuBLAS": 57.6}, (152064, 1): {"cuBLAS": 307.6}}
+                many = m > 4
+                rows.append(row(
+                    "%s %s %dx%d n %d" % ("mat-mat" if many else "mat-vec", kind, n, k, m),
+                    cases=[product(kind, n, k, m)], limit="matrix" if many else "copy",
+                    published=peers.get((n, m), {}) if kind == "BF16" else {},
+                    must_share=.6 if many else .85, goal_share=.75 if many else .92))
+                if many:
+                    rows.append(dict(rows[-1], name=rows[-1]["name"] + ", x rounded", published={},
+                                     cases=[product(kind, n, k, m, True)]))
+    return rows
+
+
+def window_share(t, tile=64):
+    """Tiles that a window attends to, of those that all causal rows do."""
+    most = WINDOW // tile + 1
+    n = t // tile
+    return sum(min(i + 1, most) for i in range(n)) / (n * (n + 1) / 2)
+
+
+def attention_rows():
+    rows = []
+    for (t, h, hkv), cudnn, flex in ATTENTION:
+        shape, n = "H %d/%d d 256" % (h, hkv), [t, t, h, hkv, 256]
+        causal = "attention T %d H%d/%d" % (t, h, hkv)
+        flops = 4 * h * 256 * t * (t + 1) / 2
+        cases, windows = [], []
+        for kv in ("bf16", "f16"):
+            find = "%s T 512 of 512 H 16/2 d 256$" % kv
+            name = "%s T %d of %d %s" % (kv, t, t, shape)
+            cases.append(("attention", find, n, name))
+        windows.append(("attention", "f16 T 4096 of 4096 H 16/2 d 256 window 1024$", n,
+                        name + " window 1024"))
+        paged = ("attention_paged", "f16 T 4096 at 0 H 16/2 d 256$", [t, 0, h, hkv, 256],
+                 "f16 T %d at 0 %s" % (t, shape))
+        more = dict(limit="matrix", flops=flops, must_us=flops / 450e6, goal_peer=("cuDNN", 1))
+        peer = {"cuDNN": cudnn}
+        rows.append(row(causal, cases=cases, published=peer, **more))
+        rows.append(row(causal + ", pages", cases=[paged], published=peer, **more))
+        attended = sum(min(i + 1, WINDOW) for i in range(t)) * 4 * h * 256
+        rows.append(row(causal + ", window 1024", cases=windows, limit="matrix", flops=attended,
+                        published={"FlexAttention": flex} if flex else {},
+                        must_peer=("FlexAttention", 1 / 1.5),
+                        goal_of=(causal, 1.15 * window_share(t))))
+    return rows
+
+
+# --- whole models ---
+
+def model(name, shape, kind, test, peer, **more):
+    """test: arguments of quern bench; peer: llama.cpp's tokens a second."""
+    return row(name, model=(shape, kind), test=test, published={"llama.cpp": peer}, **more)
+
+
+def decode(shape, kind, peer, must, goal, depth=0, of="share"):
+    name = "%s %s decode%s" % (shape, kind, " at depth %d" % depth if depth else "")
+    keys = ("must_share", "goal_share") if of == "share" else ("must_ratio", "goal_ratio")
+    return model(name, shape, kind, ["-p", 0, "-n", 128, "-d", depth], peer, limit="read",
+                 depth=depth, **dict(zip(keys, (must, goal))))
+
+
+def prefill(shape, kind, t, peer, must, goal):
+    goals = dict(goal_share=goal) if goal < 1 else dict(goal_ratio=goal)
+    return model("%s %s prefill %d" % (shape, kind, t), shape, kind, ["-p", t, "-n", 0], peer,
+                 limit="matrix", must_ratio=must, **goals)
+
+
+def model_rows():
+    many = model("9B BF16 decode of 64", "9B", "BF16", ["-p", 0, "-n", 64, "-B", 64], None,
+                 must_of=("9B BF16 decode", 38), goal_of=("9B BF16 decode", 46), limit="")
+    many["published"] = {}
+    return [
+        decode("0.8B", "BF16", 521, 2.5, 3.5, of="ratio"),
+        decode("9B", "BF16", 181, .85, .92), decode("9B", "BF16", 166, .8, .9, 32768),
+        prefill("9B", "BF16", 4096, 19600, 1.5, .6), prefill("9B", "BF16", 32768, 17800, 1.5, .6),
+        many,
+        decode("9B", "Q4_K", 253, .75, .88), decode("9B", "Q4_K", 226, .7, .85, 32768),
+        prefill("9B", "Q4_K", 4096, 9100, 2.5, 3.3), prefill("9B", "Q4_K", 32768, 8840, 2.5, 3.3),
+        decode("9B", "Q8_0", 220, .8, .9),
+        prefill("9B", "Q8_0", 4096, 8800, 2.5, 3.3), prefill("9B", "Q8_0", 32768, 8990, 2.5, 3.3),
+        decode("9B", "Q4_0", 288, .75, .88),
+        decode("35B-A3B", "Q4_K", 250, 2.5, 4, of="ratio"),
+        prefill("35B-A3B", "Q4_K", 4096, 11500, 2, 4),
+    ]
+
+
+@functools.lru_cache
+def bytes_of(shape, kind):
+    return random_model.bytes_of(shape, kind)
+
+
+def read_bytes(shape, kind, depth):
+    """What a token of decode must read: weights that it uses, states, open rows, keys and values."""
+    s = random_model.shape_of(shape)
+    n = 0
+    for name, n_bytes in bytes_of(shape, kind).items():
+        if name == "token_embd.weight" and not s.get("tied"):
+            continue
+        n += n_bytes * (s["n_used"] / s["n_experts"] if "_exps" in name else 1)
+    n_attention = s["n_layers"] // 4
+    state = 4 * 128 * (128 * s["n_v_heads"] + 32 * (16 + s["n_v_heads"]))
+    kv = 2 * 2 * 256 * s["n_kv"] * (depth + 64)
+    return n + (s["n_layers"] - n_attention) * state + n_attention * kv
+
+
+def token_flops(shape):
+    """Products of a token in a prompt: all layers, without the head."""
+    s = random_model.shape_of(shape)
+    n = 0
+    for name, n_bytes in bytes_of(shape, "BF16").items():
+        if name.startswith("blk.") and name.endswith(".weight") and "norm" not in name:
+            n += n_bytes * (s["n_used"] / s["n_experts"] if "_exps" in name else 1)
+    return n  # two bytes a weight, two operations
+
+
+def all_rows():
+    return gdn_rows() + product_rows() + attention_rows() + model_rows()
