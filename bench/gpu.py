@@ -72,16 +72,20 @@ class Quern:
                           "--seconds", self.options.row_seconds, *self.rotate(), *kernel)
         return [r for r in run["results"] if r["case"] == name]
 
-    def model(self, path, test):
-        """Tokens a second."""
-        return self.output(path, *test, "-r", 3, "-b", self.options.batch)[0]["avg_ts"]
+    def model(self, path, prompts, generations, depth, sequences):
+        """Tokens a second of each test, by tokens of the prompt and to generate."""
+        lists = [",".join(map(str, n)) or "0" for n in (prompts, generations)]
+        run = self.output(path, "-p", lists[0], "-n", lists[1], "-d", depth, "-B", sequences, "-r", 3,
+                          "-b", self.options.batch, limit=300)
+        return {(t["n_prompt"], t["n_gen"]): t["avg_ts"] for t in run}
 
 
 class Table:
     def __init__(self, options):
         self.options, self.quern = options, Quern(options)
         self.end = time.monotonic() + options.seconds
-        self.value, self.left, self.peers = {}, [], {}
+        self.value, self.left, self.peers, self.rates = {}, [], {}, {}
+        self.rows = [r for r in gpu_rows.all_rows() if re.search(options.only, r["name"])]
         self.made = None  # the model that is there
         pathlib.Path(options.csv).parent.mkdir(parents=True, exist_ok=True)
         self.csv = open(options.csv, "w", newline="")
@@ -211,11 +215,32 @@ class Table:
             print("    %s made in %.0f s" % (path, time.monotonic() - begin), flush=True)
         return path
 
+    def model_rate(self, row):
+        """Tests at one depth are run together, since a model takes long to load."""
+        n_prompt, n_gen, depth, sequences = row["test"]
+        key = row["model"], depth, sequences
+        if key not in self.rates:
+            path = self.model_file(*row["model"])
+            tests = [r["test"] for r in self.rows if "model" in r and
+                     (r["model"], r["test"][2], r["test"][3]) == key]
+            try:
+                self.rates[key] = self.quern.model(path, [t[0] for t in tests if t[0]],
+                                                   [t[1] for t in tests if t[1]], depth, sequences)
+            except Failed:
+                self.rates[key] = {}
+                if len(tests) == 1:
+                    raise
+        if (n_prompt, n_gen) not in self.rates[key]:  # together they failed
+            path = self.model_file(*row["model"])
+            self.rates[key].update(self.quern.model(path, [n_prompt][:n_prompt], [n_gen][:n_gen],
+                                                    depth, sequences))
+        return self.rates[key][n_prompt, n_gen]
+
     def model_row(self, row):
         shape, kind = row["model"]
         if self.seconds_left() < 60:
             raise Failed("no time for a model")
-        rate = self.quern.model(self.model_file(shape, kind), row["test"])
+        rate = self.model_rate(row)
         gb = tflops = share = 0
         limit = ""
         if row["limit"] == "read":
@@ -229,9 +254,8 @@ class Table:
     # --- all rows ---
 
     def run(self):
-        rows = [r for r in gpu_rows.all_rows() if re.search(self.options.only, r["name"])]
         print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS))
-        for row in rows:
+        for row in self.rows:
             if self.seconds_left() < 10:
                 self.left.append(row["name"])
                 continue

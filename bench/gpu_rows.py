@@ -126,30 +126,59 @@ def attention_rows():
     return rows
 
 
+def part_rows():
+    """Not among the targets: what else a step of the 9B and 35B-A3B shapes is made of."""
+    def part(name, op, find, sizes, case, limit="copy"):
+        return row("part: " + name, cases=[(op, find, sizes, case)], limit=limit)
+    rows = [
+        part("attention of a token at 32767", "attention_paged", "f16 T 1 at 4095 H 16/2 d 256$",
+             [1, 32767, 16, 4, 256], "f16 T 1 at 32767 H 16/4 d 256"),
+        part("norm of a token", "rms_norm", "1x4096", [1, 4096], "1x4096 fused residual"),
+        part("norm of 4096", "rms_norm", "512x4096", [4096, 4096], "4096x4096 fused residual"),
+        part("silu_mul of 4096", "silu_mul", "512x4096", [4096, 12288], "4096x12288"),
+        part("conv of a token", "ssm_conv_history", "T 1 C 8192", [1, 8192, 4], "T 1 C 8192 K 4"),
+        part("gates of a token", "gdn_gates", "T 1 ", [1, 32], "T 1 H 32"),
+        part("sampling", "sample", "top_k 40", [248320, 40], "248320 top_k 40 top_p 0.95"),
+        part("argmax", "argmax", "1x", [1, 248320], "1x248320"),
+        part("routes of 4096", "moe_route", "T 512", [4096, 8, 256], "T 4096, 8 of 256"),
+    ]
+    for kind in ("BF16", "Q4_K"):
+        for n, k in ((12288, 4096), (4096, 12288), (248320, 4096)):
+            rows.append(row("part: %s %dx%d n 1" % (kind, n, k), cases=[product(kind, n, k, 1)],
+                            limit="copy"))
+    for t in (1, 4096):
+        rows.append(part("experts of %d" % t, "matmul_id",
+                         "q4_k 8/32 512x2048 T %d q8 packed$" % (1 if t == 1 else 64),
+                         [8, 256, 512, 2048, t], "q4_k 8/256 512x2048 T %d q8 packed" % t,
+                         "copy" if t == 1 else "matrix"))
+    return rows
+
+
 # --- whole models ---
 
 def model(name, shape, kind, test, peer, **more):
-    """test: arguments of quern bench; peer: llama.cpp's tokens a second."""
-    return row(name, model=(shape, kind), test=test, published={"llama.cpp": peer}, **more)
+    """test: tokens of the prompt, tokens to generate, depth, sequences; peer: llama.cpp's tokens a
+    second, or None."""
+    published = {"llama.cpp": peer} if peer else {}
+    return row(name, model=(shape, kind), test=test, published=published, **more)
 
 
 def decode(shape, kind, peer, must, goal, depth=0, of="share"):
     name = "%s %s decode%s" % (shape, kind, " at depth %d" % depth if depth else "")
     keys = ("must_share", "goal_share") if of == "share" else ("must_ratio", "goal_ratio")
-    return model(name, shape, kind, ["-p", 0, "-n", 128, "-d", depth], peer, limit="read",
+    return model(name, shape, kind, (0, 128, depth, 1), peer, limit="read",
                  depth=depth, **dict(zip(keys, (must, goal))))
 
 
 def prefill(shape, kind, t, peer, must, goal):
     goals = dict(goal_share=goal) if goal < 1 else dict(goal_ratio=goal)
-    return model("%s %s prefill %d" % (shape, kind, t), shape, kind, ["-p", t, "-n", 0], peer,
+    return model("%s %s prefill %d" % (shape, kind, t), shape, kind, (t, 0, 0, 1), peer,
                  limit="matrix", must_ratio=must, **goals)
 
 
 def model_rows():
-    many = model("9B BF16 decode of 64", "9B", "BF16", ["-p", 0, "-n", 64, "-B", 64], None,
-                 must_of=("9B BF16 decode", 38), goal_of=("9B BF16 decode", 46), limit="")
-    many["published"] = {}
+    many = model("9B BF16 decode of 64", "9B", "BF16", (0, 64, 0, 64), None,
+                 must_of=("9B BF16 decode", 38), goal_of=("9B BF16 decode", 46))
     return [
         decode("0.8B", "BF16", 521, 2.5, 3.5, of="ratio"),
         decode("9B", "BF16", 181, .85, .92), decode("9B", "BF16", 166, .8, .9, 32768),
@@ -195,4 +224,4 @@ def token_flops(shape):
 
 
 def all_rows():
-    return gdn_rows() + product_rows() + attention_rows() + model_rows()
+    return gdn_rows() + product_rows() + attention_rows() + part_rows() + model_rows()

@@ -17,6 +17,7 @@ enum {
 };
 #define RECORDING_NS 1e6 /* at least, as far as MOST_CALLS reach: what a launch costs is hidden */
 #define LONG_NS      2e7 /* such a recording is not worth hiding what it costs to launch */
+#define WARM_NS      5e7 /* a device that was idle takes so long to reach its speed */
 
 static int ascending(const void *a, const void *b)
 {
@@ -136,11 +137,15 @@ static enum qrn_status estimate(struct qrn_device *dev, const struct qrn_kernel 
     return status;
 }
 
+/* ns: of a call, roughly. */
 static enum qrn_status sample_all(struct qrn_timing *timing, size_t n_calls, size_t n_samples,
-                                  double ns, struct bench_time *out, struct qrn_error *err)
+                                  double ns, double warm_ns, struct bench_time *out,
+                                  struct qrn_error *err)
 {
     double samples[SAMPLES];
     const bool behind = (double)n_calls * ns < LONG_NS;
+    for (double warm = 0.0; warm < warm_ns; warm += samples[0])
+        QRN_TRY(qrn_timing_run(timing, false, &samples[0], err));
     for (size_t i = 0; i < n_samples; i++) {
         if (interrupted()) return was_interrupted(err);
         QRN_TRY(qrn_timing_run(timing, behind, &samples[i], err));
@@ -165,7 +170,8 @@ static enum qrn_status time_by_device(struct qrn_device *dev, const struct qrn_k
     }
     plan(copies, ns, enough_ns, &n_calls, &n_samples);
     QRN_TRY(recording_make(dev, kernel, copies, n_calls, &r, err));
-    const enum qrn_status status = sample_all(r.timing, n_calls, n_samples, ns, out, err);
+    const double warm_ns = enough_ns / 10.0 < WARM_NS ? enough_ns / 10.0 : WARM_NS;
+    const enum qrn_status status = sample_all(r.timing, n_calls, n_samples, ns, warm_ns, out, err);
     recording_free(&r);
     return status;
 }
