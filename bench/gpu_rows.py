@@ -63,15 +63,21 @@ def gdn_rows():
     return rows
 
 
-def product(kind, n, k, m, rounded=False):
-    """The case of matmul: activations as quern rounds them for that type."""
+def product(kind, n, k, m, form, rounded=False):
+    """A case of matmul; those of any type are in the table with m 1 or 512 and other sizes."""
     low = kind.lower()
-    form = "bf16" if kind == "BF16" else "q8 packed"
-    # the table has these rows of products of any type: m 1 in each form, 512 where it is packed
-    find = "%s 4096x14336 M %d %s" % (low, 512 if rounded else 1, form)
-    name = "%s %dx%d M %d %s" % (low, n, k, m, form)
-    more = ", x rounded" if rounded else ""
-    return "matmul", find + more + "$", [n, k, m], name + more
+    old = 512 if rounded or (form == "bf16 packed" and kind != "BF16") else 1
+    more = form + (", x rounded" if rounded else "")
+    return ("matmul", "%s 4096x14336 M %d %s$" % (low, old, more), [n, k, m],
+            "%s %dx%d M %d %s" % (low, n, k, m, more))
+
+
+def products(kind, n, k, m, rounded=False):
+    """All ways that quern has: activations rounded to bf16, or to 8 bits."""
+    forms = ["bf16", "bf16 packed"] if kind == "BF16" else ["q8 packed"]
+    if kind != "BF16" and m > 4 and not rounded:
+        forms.append("bf16 packed")
+    return [product(kind, n, k, m, form, rounded) for form in forms]
 
 
 def product_rows():
@@ -83,12 +89,12 @@ def product_rows():
                 many = m > 4
                 rows.append(row(
                     "%s %s %dx%d n %d" % ("mat-mat" if many else "mat-vec", kind, n, k, m),
-                    cases=[product(kind, n, k, m)], limit="matrix" if many else "copy",
+                    cases=products(kind, n, k, m), limit="matrix" if many else "copy",
                     published=peers.get((n, m), {}) if kind == "BF16" else {},
                     must_share=.6 if many else .85, goal_share=.75 if many else .92))
                 if many:
                     rows.append(dict(rows[-1], name=rows[-1]["name"] + ", x rounded", published={},
-                                     cases=[product(kind, n, k, m, True)]))
+                                     cases=products(kind, n, k, m, True)))
     return rows
 
 
@@ -144,7 +150,7 @@ def part_rows():
     ]
     for kind in ("BF16", "Q4_K"):
         for n, k in ((12288, 4096), (4096, 12288), (248320, 4096)):
-            rows.append(row("part: %s %dx%d n 1" % (kind, n, k), cases=[product(kind, n, k, 1)],
+            rows.append(row("part: %s %dx%d n 1" % (kind, n, k), cases=products(kind, n, k, 1),
                             limit="copy"))
     for t in (1, 4096):
         rows.append(part("experts of %d" % t, "matmul_id",

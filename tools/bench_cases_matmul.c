@@ -3,13 +3,17 @@
 #include <inttypes.h>
 
 #include "bench_cases.h"
+#include "core/device_impl.h"
 
 /* Weights [n0, n1] or [n0, n1, n2] as rows or packed; false if there is no packed form. */
 static bool weights(struct bench_memory *m, enum qrn_dtype dtype, int64_t n0, int64_t n1,
                     int64_t n2, enum qrn_activation_type activation, enum qrn_weight_layout layout,
                     struct qrn_tensor *out)
 {
-    struct qrn_matmul_pack_args pack = {.activation = activation};
+    /* A GPU that multiplies such weights as bf16 does so with what is packed for Q8. */
+    const bool as_q8 =
+        activation == QRN_ACT_BF16 && dtype != QRN_BF16 && !qrn_device_host_reads(m->dev);
+    struct qrn_matmul_pack_args pack = {.activation = as_q8 ? QRN_ACT_Q8 : activation};
     pack.w = n2 > 0 ? qrn_tensor_3d(dtype, NULL, n0, n1, n2) : qrn_tensor_2d(dtype, NULL, n0, n1);
     size_t n_packed = 0;
     if (layout == QRN_LAYOUT_PACKED && m->status == QRN_OK)
@@ -133,6 +137,7 @@ static void embedding(struct bench_memory *m, const int64_t *n, struct bench_cas
     {QRN_OP_matmul, matmul, {type, 1024, 4096, 128, act, QRN_LAYOUT_PACKED}}
 #define BLOCKS(type) PRODUCTS(type, QRN_ACT_F32), PRODUCTS(type, QRN_ACT_Q8)
 
+#define AS_BF16(type) {QRN_OP_matmul, matmul, {type, 4096, 14336, 512, QRN_ACT_BF16, QRN_LAYOUT_PACKED}}
 #define ROUNDED(type, act, layout) {QRN_OP_matmul, matmul, {type, 4096, 14336, 512, act, layout, 1}}
 
 #define EXPERTS(type)                                                                              \
@@ -150,6 +155,8 @@ const struct bench_row bench_rows_matmul[] = {
     PRODUCTS(QRN_IQ2_XS, QRN_ACT_F32), PRODUCTS(QRN_IQ2_S, QRN_ACT_F32),
     PRODUCTS(QRN_IQ3_XXS, QRN_ACT_F32), PRODUCTS(QRN_IQ3_S, QRN_ACT_F32),
     PRODUCTS(QRN_IQ1_S, QRN_ACT_F32), PRODUCTS(QRN_IQ1_M, QRN_ACT_F32),
+    AS_BF16(QRN_Q4_0), AS_BF16(QRN_Q8_0), AS_BF16(QRN_Q4_K), AS_BF16(QRN_Q6_K),
+    ROUNDED(QRN_BF16, QRN_ACT_BF16, QRN_LAYOUT_PACKED),
     ROUNDED(QRN_BF16, QRN_ACT_BF16, QRN_LAYOUT_ROWS), ROUNDED(QRN_Q4_0, QRN_ACT_Q8, QRN_LAYOUT_PACKED),
     ROUNDED(QRN_Q8_0, QRN_ACT_Q8, QRN_LAYOUT_PACKED), ROUNDED(QRN_Q4_K, QRN_ACT_Q8, QRN_LAYOUT_PACKED),
     ROUNDED(QRN_Q6_K, QRN_ACT_Q8, QRN_LAYOUT_PACKED),

@@ -166,7 +166,8 @@ static int run_kernel(struct op_bench *b, const struct qrn_kernel *k, const stru
     return EXIT_OK;
 }
 
-/* The kernel that is taken; EXIT_OK without one: the op does not take such types. */
+/* The kernel that is taken; EXIT_OK without one: the op does not take such types, or this device has
+ * no kernel for them. */
 static int choose(const struct op_bench *b, enum qrn_op_id op, const struct bench_case *c,
                   const struct qrn_kernel **picked)
 {
@@ -178,7 +179,9 @@ static int choose(const struct op_bench *b, enum qrn_op_id op, const struct benc
     if (status == QRN_OK && qrn_op(op)->check_data && qrn_device_host_reads(b->dev))
         status = qrn_op(op)->check_data(args, &err);
     if (status == QRN_OK) status = qrn_kernel_choose(b->dev, op, args, picked, &err);
-    return status == QRN_OK ? EXIT_OK : fail("case %s: %s", c->name, err.text);
+    if (status == QRN_ERR_UNSUPPORTED) *picked = NULL;
+    if (status == QRN_OK || status == QRN_ERR_UNSUPPORTED) return EXIT_OK;
+    return fail("case %s: %s", c->name, err.text);
 }
 
 static int run_case(struct op_bench *b, enum qrn_op_id op, const struct bench_copies *copies)

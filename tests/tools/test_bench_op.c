@@ -90,6 +90,8 @@ static void test_on_a_device(void **state)
     char variable[4200];
     if (!*emulator) skip();
     (void)snprintf(variable, sizeof variable, "QRN_CUDA_DRIVER=%s", emulator);
+    /* half of it is for copies: with many of them the emulator is slow */
+    assert_int_equal(setenv("QRN_EMULATED_MEMORY", "1000000", 1), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *value = json_of(RUN_WITH_VARIABLE(variable, "bench", "--op", cases[i].op, "--case",
                                                   cases[i].find, "--sizes", cases[i].sizes, "-o",
@@ -108,6 +110,7 @@ static void test_on_a_device(void **state)
     expect_text(o.out, "add, device cuda sm_80 (emulated); peaks: copy ");
     expect_text(o.out, "| cuda.add.rows ");
     outcome_free(&o);
+    assert_int_equal(unsetenv("QRN_EMULATED_MEMORY"), 0);
 }
 
 int main(void)
