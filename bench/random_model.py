@@ -7,6 +7,7 @@ gates and the convolution are F32, as in released files.  Quantised blocks are r
 make values of about unit gain.  The tokenizer is fairy's, padded with unused tokens to the released size.
 Needs numpy; writes as fast as the disk takes it."""
 import json
+import os
 import pathlib
 import struct
 import sys
@@ -250,7 +251,9 @@ def tensors(shape, kind):
 
 
 def write(shape, kind, path):
-    tensors(shape, kind).write(path)
+    part = str(path) + ".part"  # a file that is there is whole
+    tensors(shape, kind).write(part)
+    os.replace(part, path)
 
 
 def bytes_of(shape, kind):
