@@ -40,7 +40,8 @@ enum qrn_weight_layout {
  * w lacks count as 1.
  *
  * Every out element is summed over k in one fixed order: its bits depend on its weight row, its x
- * row, the type, activation and the device's bits id; never on M, N, batch, layout or threads.
+ * row, the type, activation and the device's bits id; never on M, N, batch, layout or threads.  Only a
+ * GPU may have two orders with QRN_ACT_BF16, one for many rows of x and one for few.
  *
  * QRN_ACT_Q8 wants K in multiples of 32; where it is no multiple of 128 the last block of x is
  * shorter.  Weight types that have no form as small integers times
@@ -52,7 +53,10 @@ enum qrn_weight_layout {
  * the bits are those of the float32 x that it was made from.  activation is then QRN_ACT_Q8, and the
  * weights are of a type that has a form as integers.
  *
- * QRN_ACT_BF16 is for bf16 weights, sums stay float32; other weight types are not affected by it.
+ * QRN_ACT_BF16 is for bf16 weights, sums stay float32; other weight types are not affected by it, but for
+ * packed ones on a GPU with tensor cores that multiply them: weights of a type with a form as integers
+ * are rounded to bf16 then, as activations are (a GPU without such kernels: QRN_ERR_UNSUPPORTED).  They
+ * are what matmul_pack wrote for QRN_ACT_Q8: one image for both.
  * With bf16 weights x may then be bf16 itself: the bits are those of the float32 x that it was
  * rounded from.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Products on a GPU, real or emulated: a row of out is a function of its x row and the weights alone.
  * Every kernel gives, by memcmp, what rows one by one from weights in rows give: packed or not, any
- * number of rows, experts in groups, x rounded before.  Packed weights may be made in pieces. */
+ * number of rows, experts in groups, x rounded before; but for those of many rows of bf16.  Packed weights may be made in pieces. */
 #include <stdio.h>
 
 #include "support/weights.h"
@@ -50,6 +50,7 @@ static size_t run_kernels(struct qrn_device *dev, enum qrn_op_id op, const void 
     for (size_t i = 0; (k = qrn_kernel_at(dev, op, i)) != NULL; i++) {
         struct qrn_error err;
         if (k->supports && !k->supports(args)) continue;
+        if (strstr(k->name, ".wgmma")) continue; /* sums in another order: test_matmul_wgmma.c */
         memset(out->data, 0xff, out->n_bytes);
         if (qrn_kernel_run(dev, k, args, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
         if (memcmp(want, out->data, out->n_bytes) != 0)

@@ -87,8 +87,12 @@ size_t qrn_cuda_packed_bytes(const struct qrn_tensor *w, const struct qrn_tensor
     return lay_out(out, dim(w, 2), tag);
 }
 
-static enum qrn_act_kind kind_of(const struct qrn_tensor *w, enum qrn_activation_type activation)
+/* Packed weights are rounded to bf16 with them. */
+static enum qrn_act_kind kind_of(const struct qrn_tensor *w, enum qrn_activation_type activation,
+                                 enum qrn_weight_layout layout)
 {
+    const bool packed = layout == QRN_LAYOUT_PACKED && qrn_has_integer_form(w->dtype);
+    if (activation == QRN_ACT_BF16 && packed) return QRN_ACTS_BF16;
     if (activation == QRN_ACT_Q8 && qrn_has_integer_form(w->dtype)) return QRN_ACTS_Q8;
     return qrn_acts_bf16(activation, w->dtype) ? QRN_ACTS_BF16 : QRN_ACTS_F32;
 }
@@ -102,7 +106,7 @@ bool qrn_cuda_matmul_job(const struct qrn_matmul_args *a, struct qrn_matmul_para
                                       .x = rows_of(&a->x),
                                       .out = qrn_rows(&a->out),
                                       .x_dtype = (int32_t)a->x.dtype,
-                                      .acts = (int32_t)kind_of(&a->w, a->activation),
+                                      .acts = (int32_t)kind_of(&a->w, a->activation, a->layout),
                                       .n_x = m * m2 * m3,
                                       .n_matrices = w2 * w3,
                                       .m = m,
@@ -121,7 +125,7 @@ bool qrn_cuda_matmul_id_job(const struct qrn_matmul_id_args *a, struct qrn_matmu
                                       .x = rows_of(&a->x),
                                       .out = qrn_rows(&a->out),
                                       .x_dtype = (int32_t)a->x.dtype,
-                                      .acts = (int32_t)kind_of(&a->w, a->activation),
+                                      .acts = (int32_t)kind_of(&a->w, a->activation, a->layout),
                                       .n_x = a->x.shape[0] * a->x.shape[1],
                                       .n_matrices = a->w.shape[0],
                                       .most_rows = 1,

@@ -33,40 +33,49 @@ static __device__ __forceinline__ const uint8_t *qrn_panel_at(const qrn_weights_
            panel * w.panel_bytes;
 }
 
+/* Panels lie in global memory, or were copied to shared memory. */
+template <bool is_shared, typename T> static __device__ __forceinline__ T qrn_panel_load(const T *p)
+{
+    if constexpr (is_shared) return *p;
+    else return __ldg(p);
+}
+
 static __device__ __forceinline__ float qrn_scale_of(int dtype, uint32_t bits)
 {
     return dtype == QRN_BF16 ? __uint_as_float(bits << 16) : qrn_float_of_f16((uint16_t)bits);
 }
 
 /* d and m of block j of a lane. */
+template <bool is_shared = false>
 static __device__ __forceinline__ void qrn_panel_head(const qrn_panel_form &p, const uint8_t *heads, int j,
                                                       qrn_block &b)
 {
     const int i = j / p.run;
     b.m = 0.0f;
     if (p.f.head == QRN_HEAD_F16) {
-        b.d = qrn_float_of_f16(__ldg((const uint16_t *)heads + i));
+        b.d = qrn_float_of_f16(qrn_panel_load<is_shared>((const uint16_t *)heads + i));
     } else if (p.f.head == QRN_HEAD_E8M0) {
-        b.d = qrn_e8m0_half(__ldg(heads + i));
+        b.d = qrn_e8m0_half(qrn_panel_load<is_shared>(heads + i));
     } else if (p.wide) {
-        const float2 both = __ldg((const float2 *)heads + i);
+        const float2 both = qrn_panel_load<is_shared>((const float2 *)heads + i);
         b.d = both.x, b.m = both.y;
     } else {
-        const uint32_t both = __ldg((const uint32_t *)heads + i);
+        const uint32_t both = qrn_panel_load<is_shared>((const uint32_t *)heads + i);
         b.d = qrn_scale_of(p.scales_dtype, both & 0xffffu);
         b.m = qrn_scale_of(p.scales_dtype, both >> 16);
         if (p.f.sub == QRN_SUB_SCALE_MIN || p.f.sub == QRN_SUB_HALVES_MIN) b.m = -b.m;
     }
 }
 
+template <bool is_shared = false>
 static __device__ __forceinline__ void qrn_panel_sub(const qrn_form &f, const uint8_t *subs, int j,
                                                      qrn_block &b)
 {
     b.s[0] = b.s[1] = b.t[0] = b.t[1] = 1;
     if (f.sub == QRN_SUB_SCALE) {
-        b.s[0] = b.s[1] = (int8_t)(__ldg((const uint32_t *)subs) >> 8 * j);
+        b.s[0] = b.s[1] = (int8_t)(qrn_panel_load<is_shared>((const uint32_t *)subs) >> 8 * j);
     } else if (f.sub != QRN_SUB_NONE) {
-        const uint2 both = __ldg((const uint2 *)subs);
+        const uint2 both = qrn_panel_load<is_shared>((const uint2 *)subs);
         const uint32_t two = (j < 2 ? both.x : both.y) >> 16 * (j % 2);
         if (f.sub == QRN_SUB_SCALE_MIN) {
             b.s[0] = b.s[1] = (int)(both.x >> 8 * j & 255u);
@@ -86,17 +95,18 @@ static __device__ __forceinline__ void qrn_words_of(const uint4 &v, uint32_t (&o
 }
 
 /* Levels of block j of a lane. */
+template <bool is_shared = false>
 static __device__ __forceinline__ void qrn_panel_levels(const qrn_form &f, const uint4 *codes, int j,
                                                         qrn_block &b)
 {
     uint32_t v[4];
     if (f.bits == 8) {
-        const uint4 first = __ldg(codes + 64 * j), second = __ldg(codes + 64 * j + 32);
+        const uint4 first = qrn_panel_load<is_shared>(codes + 64 * j), second = qrn_panel_load<is_shared>(codes + 64 * j + 32);
         b.q[0] = first.x, b.q[1] = first.y, b.q[2] = first.z, b.q[3] = first.w;
         b.q[4] = second.x, b.q[5] = second.y, b.q[6] = second.z, b.q[7] = second.w;
         return;
     }
-    qrn_words_of(__ldg(codes + 32 * (f.bits >= 4 ? j : j / 2)), v);
+    qrn_words_of(qrn_panel_load<is_shared>(codes + 32 * (f.bits >= 4 ? j : j / 2)), v);
 #pragma unroll
     for (int w = 0; w < 4; w++) {
         if (f.bits >= 4) {
@@ -107,7 +117,7 @@ static __device__ __forceinline__ void qrn_panel_levels(const qrn_form &f, const
         }
     }
     if (f.bits == 4 || f.bits == 2) return;
-    qrn_words_of(__ldg(codes + 32 * (f.bits == 3 ? 2 : f.bits == 5 ? 4 : 4 + j / 2)), v);
+    qrn_words_of(qrn_panel_load<is_shared>(codes + 32 * (f.bits == 3 ? 2 : f.bits == 5 ? 4 : 4 + j / 2)), v);
 #pragma unroll
     for (int w = 0; w < 4; w++) {
         if (f.bits == 6) {
@@ -122,14 +132,15 @@ static __device__ __forceinline__ void qrn_panel_levels(const qrn_form &f, const
 }
 
 /* Block j (0 .. 3) of a panel, of the row that is lane's, with levels. */
+template <bool is_shared = false>
 static __device__ __forceinline__ void qrn_panel_block(const qrn_panel_form &p, const uint8_t *panel,
                                                        int lane, int j, qrn_block &b)
 {
     const int sub_bytes = qrn_form_sub_bytes(p.f.sub);
     const uint8_t *subs = panel + 512 * p.f.bits;
-    qrn_panel_levels(p.f, (const uint4 *)panel + lane, j, b);
-    qrn_panel_sub(p.f, subs + lane * sub_bytes, j, b);
-    qrn_panel_head(p, subs + 32 * sub_bytes + lane * p.head_bytes, j, b);
+    qrn_panel_levels<is_shared>(p.f, (const uint4 *)panel + lane, j, b);
+    qrn_panel_sub<is_shared>(p.f, subs + lane * sub_bytes, j, b);
+    qrn_panel_head<is_shared>(p, subs + 32 * sub_bytes + lane * p.head_bytes, j, b);
 }
 
 #endif

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT
+ * Products of many rows on Hopper's tensor cores: weights in rows of bf16, or packed ones that are
+ * decoded to bf16 on the way, times x rounded to bf16 (matmul_x_bf16.cu), sums in float32.
+ *
+ * Bound by the tensor cores.  A block takes tiles of 128 rows of weights by 256 of x (128 where that fills
+ * the last round of blocks better, and by expert, where few rows meet a matrix), one after the other,
+ * until none is left.  Four warps bring weights and x: one thread copies x and weights in rows by tensor
+ * maps, each warp the panels of 32 rows, which it decodes, a row a lane.  Eight warps multiply, four
+ * of them 64 rows of weights, all of the tile's x: weights are the rows of wgmma's result, so that eight
+ * lanes store 32 bytes of a row of out that lie together.  They meet at barriers of a ring of stages of
+ * 64 k.
+ *
+ * A stage of 128 x 256 x 64 takes the tensor cores 1024 cycles, in which the multiprocessor issues 4096
+ * instructions of warps, 16 for each of its 8192 weights.  Decoding takes about five: a byte is put into a
+ * float's mantissa (prmt), made a whole number (add), scaled (fma), and two are rounded at once (half),
+ * besides masks and shifts of codes; exact up to the one rounding to bf16.  That leaves the decoders room
+ * even with 128 rows of x, and float scales as they are, where bf16 arithmetic would round them first.
+ *
+ * An output is summed over k in ascending order, 16 at a time, whatever the tile: the same bits for any
+ * number of rows that come here. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_WGMMA_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_WGMMA_CUH
+
+#include "backends/cuda/device/matmul_decode.cuh"
+#include "backends/cuda/device/matmul_job.cuh"
+#include "backends/cuda/device/wgmma.cuh"
+#include "backends/cuda/matmul_wgmma_cuda.h"
+
+enum { QRN_DECODERS = 4, QRN_MULTIPLIERS = 8 }; /* warps */
+
+/* What a block has in shared memory: stages and panels dynamic, the rest static. */
+struct qrn_wgmma_shared {
+    char *stages, *panels;
+    qrn_barrier *full, *empty;
+    qrn_barrier *panel_full; /* of each decoding warp */
+    uint64_t *out_rows; /* where rows of the tile go; 0: nowhere */
+};
+
+/* A tile of weights and one of x; steps 0: nothing is multiplied. */
+struct qrn_wgmma_work {
+    qrn_tile tile;
+    int64_t weights; /* first row */
+    int steps;
+};
+
+static __device__ __forceinline__ qrn_wgmma_work qrn_wgmma_work_at(const qrn_matmul_wgmma_params &p, int64_t i)
+{
+    const int64_t per_band = p.band * p.n_weight_tiles, band = i / per_band, rest = i - band * per_band;
+    const int64_t n_here = min(p.band, p.job.n_tiles - band * p.band);
+    qrn_wgmma_work w;
+    w.tile = qrn_tile_at(p.job, band * p.band + rest % n_here);
+    w.weights = rest / n_here * QRN_WGMMA_WEIGHTS;
+    w.steps = w.tile.n_rows && w.tile.matrix < p.job.n_matrices
+                  ? (int)((p.job.w.k + QRN_WGMMA_K - 1) / QRN_WGMMA_K)
+                  : 0;
+    return w;
+}
+
+static __device__ __forceinline__ int64_t qrn_wgmma_n_work(const qrn_matmul_wgmma_params &p)
+{
+    return p.job.n_tiles * p.n_weight_tiles;
+}
+
+/* --- four warps copy and decode --- */
+
+/* One thread: x of a stage, and weights in rows. */
+template <int dtype, int n_tokens>
+static __device__ __forceinline__ void qrn_wgmma_copy_stage(const qrn_matmul_wgmma_params &p,
+                                                            const qrn_wgmma_work &work, int step, char *stage,
+                                                            qrn_barrier *full)
+{
+    constexpr bool packed = qrn_form_of(dtype).bits != 0;
+    constexpr int x_bytes = n_tokens * QRN_WGMMA_K * 2;
+    const int64_t x_row = work.tile.first + (p.job.ids ? 0 : work.tile.matrix * p.job.most_rows);
+    qrn_barrier_arrive_expecting(full, packed ? x_bytes : qrn_wgmma_stage_bytes(n_tokens));
+    qrn_tensor_copy(stage, &p.x, step * QRN_WGMMA_K, (int)x_row, 0, full);
+    if (!packed)
+        qrn_tensor_copy(stage + x_bytes, &p.w, step * QRN_WGMMA_K, (int)work.weights, (int)work.tile.matrix,
+                        full);
+}
+
+/* One thread for all of a block. */
+template <int dtype, int n_tokens>
+static __device__ __forceinline__ void qrn_wgmma_copy(const qrn_matmul_wgmma_params &p,
+                                                      const qrn_wgmma_shared &s)
+{
+    qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> ring;
+    for (int64_t i = blockIdx.x; i < qrn_wgmma_n_work(p); i += gridDim.x) {
+        const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
+        for (int step = 0; step < work.steps; step++, ring.next()) {
+            qrn_barrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
+            qrn_wgmma_copy_stage<dtype, n_tokens>(p, work, step,
+                                                  s.stages + ring.stage * qrn_wgmma_stage_bytes(n_tokens),
+                                                  &s.full[ring.stage]);
+        }
+    }
+}
+
+/* The panels of a warp's group of 32 rows, tile after tile, copied ahead of those that it decodes.  Past
+ * the last group of a matrix: that again, nobody asks for the results. */
+struct qrn_wgmma_panels {
+    int64_t i; /* work */
+    const uint8_t *next;
+    int left;
+
+    __device__ __forceinline__ void find(const qrn_matmul_wgmma_params &p)
+    {
+        for (; i < qrn_wgmma_n_work(p); i += gridDim.x) {
+            const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
+            left = (work.steps + 1) / 2;
+            if (left == 0) continue;
+            const int64_t group = min(work.weights / QRN_PANEL_ROWS + qrn_warp() % 4,
+                                      (p.job.w.n - 1) / QRN_PANEL_ROWS);
+            next = qrn_panel_at(p.job.w, work.tile.matrix, group, 0);
+            return;
+        }
+        left = 0;
+    }
+
+    /* One lane. */
+    __device__ __forceinline__ void copy(const qrn_matmul_wgmma_params &p, char *to, qrn_barrier *full)
+    {
+        if (left == 0) return;
+        qrn_barrier_arrive_expecting(full, (int)p.job.w.panel_bytes);
+        qrn_bulk_copy(to, next, (int)p.job.w.panel_bytes, full);
+        next += p.job.w.panel_bytes;
+        if (--left) return;
+        i += gridDim.x;
+        find(p);
+    }
+};
+
+/* Each of four warps; the first one's first lane copies x as well. */
+template <int dtype, int n_tokens>
+static __device__ __forceinline__ void qrn_wgmma_decode(const qrn_matmul_wgmma_params &p,
+                                                        const qrn_wgmma_shared &s)
+{
+    const qrn_panel_form form = qrn_panel_form_of(dtype, p.job.w);
+    const int warp = qrn_warp(), lane = qrn_lane(), panel_bytes = (int)p.job.w.panel_bytes;
+    char *own = s.panels + warp * QRN_WGMMA_RAW_STAGES * panel_bytes;
+    qrn_barrier *full = s.panel_full + warp * QRN_WGMMA_RAW_STAGES;
+    qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> ring;
+    qrn_ring<QRN_WGMMA_RAW_STAGES> panels;
+    qrn_wgmma_panels ahead = {(int64_t)blockIdx.x, nullptr, 0};
+    if (lane == 0) {
+        ahead.find(p);
+        for (int i = 0; i < QRN_WGMMA_RAW_STAGES; i++) ahead.copy(p, own + i * panel_bytes, &full[i]);
+    }
+    for (int64_t i = blockIdx.x; i < qrn_wgmma_n_work(p); i += gridDim.x) {
+        const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
+        for (int step = 0; step < work.steps; step++, ring.next()) {
+            char *stage = s.stages + ring.stage * qrn_wgmma_stage_bytes(n_tokens), *panel = own + panels.stage * panel_bytes;
+            qrn_barrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
+            if (threadIdx.x == 0)
+                qrn_wgmma_copy_stage<dtype, n_tokens>(p, work, step, stage, &s.full[ring.stage]);
+            if (step % 2 == 0) qrn_barrier_wait(&full[panels.stage], panels.parity);
+            __syncwarp();
+            qrn_decode_half_panel(form, (const uint8_t *)panel, lane, step % 2,
+                                  stage + n_tokens * QRN_WGMMA_K * 2, QRN_PANEL_ROWS * warp + lane);
+            qrn_fence_async();
+            __syncwarp();
+            if (lane == 0) qrn_barrier_arrive(&s.full[ring.stage]);
+            if (step % 2 == 0 && step + 1 < work.steps) continue;
+            if (lane == 0) ahead.copy(p, panel, &full[panels.stage]);
+            panels.next();
+        }
+    }
+}
+
+/* --- two groups of four warps multiply --- */
+
+/* Those 256 threads say where the tile's rows go. */
+template <int n_tokens>
+static __device__ __forceinline__ void qrn_wgmma_find_rows(const qrn_matmul_wgmma_params &p,
+                                                           const qrn_tile &tile, int thread,
+                                                           uint64_t *out_rows)
+{
+    qrn_sync_some(1, 32 * QRN_MULTIPLIERS); /* the rows of the tile before are done with */
+    if (thread < n_tokens)
+        out_rows[thread] = thread < tile.n_rows ? (uint64_t)(uintptr_t)qrn_out_row(
+                                                      p.job, qrn_row_of_tile(p.job, tile, thread).i_out)
+                                                : 0;
+    qrn_sync_some(1, 32 * QRN_MULTIPLIERS);
+}
+
+/* Where a thread's first result is: of 64 rows by n_tokens columns c[4 j + e] lies 8 j + e columns on, c[4 j
+ * + 2 + e] there and eight rows below. */
+template <int n_tokens>
+static __device__ __forceinline__ void qrn_wgmma_store(const float (&c)[n_tokens / 2], int64_t n, int64_t n_end,
+                                                       const uint64_t *out_rows)
+{
+    const bool first = n < n_end, second = n + 8 < n_end;
+#pragma unroll
+    for (int j = 0; j < n_tokens / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float *row = (float *)(uintptr_t)out_rows[8 * j + e];
+            if (row && first) row[n] = c[4 * j + e];
+            if (row && second) row[n + 8] = c[4 * j + 2 + e];
+        }
+}
+
+/* The same of rows whose id is none. */
+template <int n_tokens>
+static __device__ __forceinline__ void qrn_wgmma_store_nan(int64_t n, int64_t n_end, const uint64_t *out_rows)
+{
+    const float nan = __uint_as_float(0x7fc00000u);
+    for (int j = 0; j < n_tokens / 4; j++) {
+        float *row = (float *)(uintptr_t)out_rows[8 * (j / 2) + j % 2];
+        if (row && n < n_end) row[n] = nan;
+        if (row && n + 8 < n_end) row[n + 8] = nan;
+    }
+}
+
+/* A tile's results; its stages are given back when they were read. */
+template <int dtype, int n_tokens>
+static __device__ __forceinline__ void qrn_wgmma_sum(const qrn_wgmma_shared &s, int steps, int half,
+                                                     qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> &ring,
+                                                     float (&c)[n_tokens / 2])
+{
+    int before = 0;
+    for (int step = 0; step < steps; step++, ring.next()) {
+        const char *stage = s.stages + ring.stage * qrn_wgmma_stage_bytes(n_tokens);
+        const uint64_t x = qrn_tile_by_k(stage),
+                       w = qrn_tile_by_k(stage + n_tokens * QRN_WGMMA_K * 2 + half * 64 * QRN_LINE);
+        qrn_barrier_wait(&s.full[ring.stage], ring.parity);
+        qrn_wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < QRN_WGMMA_K / 16; k++)
+            qrn_wgmma_bf16<n_tokens, QRN_BY_K, QRN_BY_K>(c, qrn_tile_moved(w, 32 * k),
+                                                         qrn_tile_moved(x, 32 * k), step + k > 0);
+        qrn_wgmma_commit();
+        qrn_wgmma_wait<1>();
+        if (step > 0 && qrn_lane() == 0) qrn_barrier_arrive(&s.empty[before]);
+        before = ring.stage;
+    }
+    qrn_wgmma_wait<0>();
+    qrn_wgmma_hold(c);
+    if (qrn_lane() == 0) qrn_barrier_arrive(&s.empty[before]);
+}
+
+template <int dtype, int n_tokens>
+static __device__ __forceinline__ void qrn_wgmma_multiply(const qrn_matmul_wgmma_params &p,
+                                                          const qrn_wgmma_shared &s, int thread)
+{
+    const int half = thread / 128, lane = qrn_lane();
+    const uint64_t *own_rows = s.out_rows + lane % 4 * 2;
+    qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> ring;
+    for (int64_t i = blockIdx.x; i < qrn_wgmma_n_work(p); i += gridDim.x) {
+        const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
+        const int64_t n = work.weights + thread / 32 * 16 + lane / 4;
+        if (work.tile.n_rows == 0) continue;
+        qrn_wgmma_find_rows<n_tokens>(p, work.tile, thread, s.out_rows);
+        if (work.steps == 0) {
+            qrn_wgmma_store_nan<n_tokens>(n, p.job.w.n, own_rows);
+        } else {
+            float c[n_tokens / 2];
+            qrn_wgmma_sum<dtype, n_tokens>(s, work.steps, half, ring, c);
+            qrn_wgmma_store<n_tokens>(c, n, p.job.w.n, own_rows);
+        }
+    }
+}
+
+template <int dtype, int n_tokens>
+static __device__ __forceinline__ void qrn_matmul_wgmma(const qrn_matmul_wgmma_params &p)
+{
+    QRN_DYNAMIC_SHARED(char, memory);
+    constexpr bool packed = qrn_form_of(dtype).bits != 0;
+    constexpr int n_stages = qrn_wgmma_stages(dtype, n_tokens);
+    __shared__ qrn_barrier full[n_stages], empty[n_stages],
+        panel_full[QRN_DECODERS * QRN_WGMMA_RAW_STAGES];
+    __shared__ uint64_t out_rows[n_tokens];
+    qrn_wgmma_shared s;
+    s.stages = (char *)qrn_align_shared(memory, QRN_ATOM);
+    s.panels = s.stages + n_stages * qrn_wgmma_stage_bytes(n_tokens);
+    s.full = full, s.empty = empty, s.panel_full = panel_full, s.out_rows = out_rows;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < n_stages; i++) {
+            qrn_barrier_init(&full[i], packed ? 1 + QRN_DECODERS : 1);
+            qrn_barrier_init(&empty[i], QRN_MULTIPLIERS);
+        }
+        for (int i = 0; i < QRN_DECODERS * QRN_WGMMA_RAW_STAGES; i++) qrn_barrier_init(&panel_full[i], 1);
+        qrn_barriers_are_ready();
+    }
+    __syncthreads();
+    /* Registers of 384 threads: 64512. */
+    if (qrn_warp() < QRN_DECODERS) {
+        qrn_registers_fewer<packed ? 104 : 40>();
+        if constexpr (packed) qrn_wgmma_decode<dtype, n_tokens>(p, s);
+        else if (threadIdx.x == 0) qrn_wgmma_copy<dtype, n_tokens>(p, s);
+    } else {
+        qrn_registers_more<packed ? 200 : 232>();
+        qrn_wgmma_multiply<dtype, n_tokens>(p, s, (int)threadIdx.x - 32 * QRN_DECODERS);
+    }
+}
+
+/* Both tiles of a type. */
+#define QRN_MATMUL_WGMMA(NAME)                                                           \
+    QRN_DEVICE_FUNCTION(qrn_matmul_wgmma256_##NAME, 384, 1, qrn_matmul_wgmma_params)     \
+    {                                                                                    \
+        qrn_matmul_wgmma<QRN_##NAME, 256>(p);                                            \
+    }                                                                                    \
+    QRN_DEVICE_FUNCTION(qrn_matmul_wgmma128_##NAME, 384, 1, qrn_matmul_wgmma_params)     \
+    {                                                                                    \
+        qrn_matmul_wgmma<QRN_##NAME, 128>(p);                                            \
+    }
+
+#endif

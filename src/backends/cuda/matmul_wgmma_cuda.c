@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT
+ * matmul and matmul_id of many rows on Hopper's tensor cores: bf16 weights in rows, and packed ones, with
+ * activations rounded to bf16. */
+#include "backends/cuda/matmul_prepare.h"
+#include "backends/cuda/matmul_wgmma_cuda.h"
+#include "backends/cuda/tensor_map.h"
+
+QRN_CUDA_IMAGE(matmul_x_bf16);
+QRN_CUDA_IMAGE(matmul_wgmma_bf16_sm90a);
+QRN_CUDA_IMAGE(matmul_wgmma_blocks_sm90a);
+QRN_CUDA_IMAGE(matmul_wgmma_k_sm90a);
+QRN_CUDA_IMAGE(matmul_wgmma_mlx_sm90a);
+
+/* Fewer rows than LEAST of bf16 weights are others' work (matmul_bf16_cuda.c). */
+enum { N_THREADS = 384, LEAST = 65, MOST_SHARED = 229888 };
+
+#define TILES(file, NAME)                                                                        \
+    [QRN_##NAME] = {                                                                             \
+        {qrn_cuda_image_matmul_wgmma_##file##_sm90a, "qrn_matmul_wgmma128_" #NAME, MOST_SHARED}, \
+        {qrn_cuda_image_matmul_wgmma_##file##_sm90a, "qrn_matmul_wgmma256_" #NAME, MOST_SHARED}}
+static const struct qrn_cuda_function tiles[QRN_DTYPE_COUNT][2] = {
+    TILES(bf16, BF16),   TILES(blocks, Q4_0), TILES(blocks, Q4_1),   TILES(blocks, Q5_0),
+    TILES(blocks, Q5_1), TILES(blocks, Q8_0), TILES(blocks, IQ4_NL), TILES(blocks, MXFP4),
+    TILES(k, Q2_K),      TILES(k, Q3_K),      TILES(k, Q4_K),        TILES(k, Q5_K),
+    TILES(k, Q6_K),      TILES(k, IQ4_XS),    TILES(k, TQ1_0),       TILES(k, TQ2_0),
+    TILES(mlx, MLX_Q2),  TILES(mlx, MLX_Q3),  TILES(mlx, MLX_Q4),    TILES(mlx, MLX_Q5),
+    TILES(mlx, MLX_Q6),  TILES(mlx, MLX_Q8),
+};
+
+static int64_t rows_of(const struct qrn_matmul_params *p)
+{
+    return p->ids ? p->n_slots : p->n_matrices * p->most_rows;
+}
+
+/* Rows of x in scratch begin at multiples of 16 bytes. */
+static int64_t stride_of(const struct qrn_matmul_params *p)
+{
+    return (p->w.k + 7) / 8 * 8;
+}
+
+static struct qrn_tensor_box box_of_w(const struct qrn_matmul_params *p)
+{
+    const struct qrn_matrices *w = &p->w.w;
+    return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)w->data,
+                                   .dtype = QRN_BF16,
+                                   .n = p->w.k,
+                                   .n_rows = p->w.n,
+                                   .n_matrices = p->n_matrices,
+                                   .row_bytes = w->stride[2],
+                                   .matrix_bytes = p->w2 > 1 ? w->stride[1] : w->stride[0],
+                                   .box_n = QRN_WGMMA_K,
+                                   .box_rows = QRN_WGMMA_WEIGHTS};
+}
+
+/* Matrices at one distance, or a single one. */
+static bool can_map_w(const struct qrn_matmul_params *p)
+{
+    const struct qrn_tensor_box box = box_of_w(p);
+    const int64_t *stride = p->w.w.stride;
+    if (p->n_matrices > p->w2 && p->w2 > 1 && stride[0] != p->w2 * stride[1]) return false;
+    return (p->n_matrices == 1 || box.matrix_bytes > 0) && qrn_cuda_can_map(&box);
+}
+
+static bool takes(const struct qrn_matmul_params *p, bool ok)
+{
+    if (!ok || p->acts != QRN_ACTS_BF16 || p->w.k <= 0 || rows_of(p) > INT32_MAX) return false;
+    if (p->w.packed) return true;
+    return (p->ids ? p->n_slots : p->most_rows) >= LEAST && can_map_w(p);
+}
+
+static size_t whole(size_t n_bytes)
+{
+    return (n_bytes + 127) / 128 * 128;
+}
+
+static size_t x_bytes(const struct qrn_matmul_params *p)
+{
+    return whole((size_t)(rows_of(p) * stride_of(p)) * sizeof(uint16_t));
+}
+
+static size_t scratch(struct qrn_matmul_params *p)
+{
+    qrn_cuda_cut_rows(p, 128, true);
+    return x_bytes(p) + qrn_cuda_slots_bytes(p);
+}
+
+static int64_t weight_tiles(const struct qrn_matmul_params *p)
+{
+    return (p->w.n + QRN_WGMMA_WEIGHTS - 1) / QRN_WGMMA_WEIGHTS;
+}
+
+/* How long tiles of so many rows take, in hundredths of a tile of 256: the last round of blocks may be
+ * half empty; small tiles are copied and decoded for less. */
+static int64_t time_of(const struct qrn_matmul_params *p, int n_tokens, int n_blocks)
+{
+    const int64_t n = p->n_matrices * ((p->most_rows + n_tokens - 1) / n_tokens) * weight_tiles(p);
+    return (n + n_blocks - 1) / n_blocks * (n_tokens == 256 ? 100 : 57);
+}
+
+/* By expert: as if slots were spread evenly. */
+static int choose_tile(const struct qrn_matmul_params *p, int n_blocks)
+{
+    if (p->ids) return p->n_slots / p->n_matrices >= 512 ? 256 : 128;
+    return time_of(p, 256, n_blocks) <= time_of(p, 128, n_blocks) ? 256 : 128;
+}
+
+static void round_x(struct qrn_cuda_stream *s, struct qrn_matmul_wgmma_params *p, int n_tokens)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_matmul_x_bf16, "qrn_matmul_x_bf16",
+                                               0};
+    const struct qrn_tensor_box box = {.data = (const void *)(uintptr_t)p->x16,
+                                       .dtype = QRN_BF16,
+                                       .n = p->job.w.k,
+                                       .n_rows = p->n_x16,
+                                       .n_matrices = 1,
+                                       .row_bytes = p->x16_stride * (int64_t)sizeof(uint16_t),
+                                       .box_n = QRN_WGMMA_K,
+                                       .box_rows = n_tokens};
+    qrn_cuda_tensor_map(s, &box, &p->x);
+    qrn_cuda_launch(s, &f, qrn_grid_of_warps(p->n_x16 * ((p->x16_stride + 255) / 256)), p);
+}
+
+static int shared_bytes(const struct qrn_matmul_params *p, int n_tokens)
+{
+    const int64_t panels =
+        p->w.packed ? QRN_WGMMA_WEIGHTS / QRN_PANEL_ROWS * QRN_WGMMA_RAW_STAGES * p->w.panel_bytes
+                    : 0;
+    return 1024 + (int)panels +
+           qrn_wgmma_stages(p->w.dtype, n_tokens) * qrn_wgmma_stage_bytes(n_tokens);
+}
+
+static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
+{
+    const int n_blocks = s->cuda->n_multiprocessors;
+    if (rows_of(job) == 0 || job->w.n == 0) return;
+    const int n_tokens = choose_tile(job, n_blocks);
+    qrn_cuda_cut_rows(job, n_tokens, true);
+    qrn_cuda_sort_slots(s, s->scratch + x_bytes(job), job);
+    struct qrn_matmul_wgmma_params p = {.job = *job,
+                                        .x16 = s->scratch,
+                                        .n_x16 = rows_of(job),
+                                        .x16_stride = stride_of(job),
+                                        .n_weight_tiles = weight_tiles(job),
+                                        .band = job->ids          ? 1
+                                                : n_tokens == 256 ? 8
+                                                                  : 12};
+    if (!job->w.packed) {
+        const struct qrn_tensor_box box = box_of_w(job);
+        qrn_cuda_tensor_map(s, &box, &p.w);
+    }
+    round_x(s, &p, n_tokens);
+    const int64_t n_work = job->n_tiles * p.n_weight_tiles;
+    qrn_cuda_launch(s, &tiles[job->w.dtype][n_tokens == 256],
+                    (struct qrn_cuda_grid){.n_blocks = n_work < n_blocks ? n_work : n_blocks,
+                                           .n_threads = N_THREADS,
+                                           .shared_bytes = (unsigned)shared_bytes(job, n_tokens)},
+                    &p);
+}
+
+static const char serves[] =
+    "bf16 activations: bf16 weights in rows, more than 64 rows of x; packed weights";
+
+QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul, wgmma, QRN_CUDA_SM90, takes, scratch, run, serves);
+QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul_id, wgmma, QRN_CUDA_SM90, takes, scratch, run, serves);

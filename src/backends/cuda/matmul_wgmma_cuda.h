@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ * What products of many rows on Hopper's tensor cores are given; how their tiles are cut. */
+#ifndef QUERN_BACKENDS_CUDA_MATMUL_WGMMA_CUDA_H
+#define QUERN_BACKENDS_CUDA_MATMUL_WGMMA_CUDA_H
+
+#include "backends/cuda/matmul_cuda.h"
+#include "backends/cuda/tensor_map_cuda.h"
+
+/* A tile is 128 rows of weights by 256 or 128 of x; a stage is 64 k of both, as bf16. */
+enum {
+    QRN_WGMMA_WEIGHTS = 128,
+    QRN_WGMMA_K = 64,
+    QRN_WGMMA_RAW_STAGES = 2 /* panels of each group of 32 rows that wait for their decoding */
+};
+
+struct qrn_matmul_wgmma_params {
+    struct qrn_tensor_map x, w; /* x rounded; weights in rows */
+    struct qrn_matmul_params job;
+    uint64_t x16; /* x as bf16: the rows of matrix 0, of matrix 1 ..; by expert sorted slots */
+    int64_t n_x16, x16_stride; /* rows, and elements from one to the next */
+    int64_t n_weight_tiles;    /* of a matrix */
+    int64_t band;              /* tiles of x that meet a tile of weights one after the other */
+};
+
+QRN_FORM_FUNCTION int qrn_wgmma_stage_bytes(int n_tokens)
+{
+    return (QRN_WGMMA_WEIGHTS + n_tokens) * QRN_WGMMA_K * 2;
+}
+
+/* What fits beside the panels of the type, which are wide with codes of 8 bits, or of 6 with floats. */
+QRN_FORM_FUNCTION int qrn_wgmma_stages(int dtype, int n_tokens)
+{
+    const struct qrn_form f = qrn_form_of(dtype);
+    if (f.bits == 0) return n_tokens == 256 ? 4 : 6;
+    if (n_tokens < 256) return 5;
+    return f.bits == 8 || (f.bits == 6 && f.run == 0) ? 3 : 4;
+}
+
+#endif
