@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * matmul_pack of types that have a form as integers, for products of integers: with other activations
- * they stay in rows, as plain floats do, which rows are as good for. */
+ * matmul_pack of types that have a form as integers, for activations that are rounded, one image for both
+ * ways: with others they stay in rows, as plain floats do, which rows are as good for. */
 #include "backends/cuda/matmul_job.h"
 
 QRN_CUDA_IMAGE(matmul_pack);
@@ -9,7 +9,7 @@ static size_t output_bytes(const void *args)
 {
     const struct qrn_matmul_pack_args *a = args;
     struct qrn_weights_params w;
-    if (a->activation != QRN_ACT_Q8) return 0;
+    if (a->activation == QRN_ACT_F32) return 0;
     return qrn_cuda_packed_bytes(&a->w, &a->scales, &a->biases, &w);
 }
 
@@ -41,7 +41,7 @@ const struct qrn_kernel qrn_cuda_matmul_pack_panels = {
     .op = QRN_OP_matmul_pack,
     .name = "cuda.matmul_pack.panels",
     .needs = QRN_CUDA_SM80,
-    .serves = "types with a form as integers, 8-bit activations",
+    .serves = "types with a form as integers, rounded activations",
     .supports = supports,
     .run = run,
     .output_bytes = output_bytes,

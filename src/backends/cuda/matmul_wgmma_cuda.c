@@ -32,6 +32,27 @@ static int64_t rows_of(const struct qrn_matmul_params *p)
     return p->ids ? p->n_slots : p->n_matrices * p->most_rows;
 }
 
+static int64_t weight_tiles(const struct qrn_matmul_params *p)
+{
+    return (p->w.n + QRN_WGMMA_WEIGHTS - 1) / QRN_WGMMA_WEIGHTS;
+}
+
+/* Tiles are counted in 32 bits. */
+static bool is_huge(const struct qrn_matmul_params *p)
+{
+    const int64_t n_tiles = rows_of(p) / 128 + 2 * p->n_matrices + 16;
+    return rows_of(p) > INT32_MAX || n_tiles > INT32_MAX / 16 / (weight_tiles(p) + 1);
+}
+
+/* Bytes between rows of out where they are all alike. */
+static int64_t out_stride(const struct qrn_matmul_params *p)
+{
+    const int64_t *n = p->out_shape.n, *stride = p->out.stride;
+    if (n[0] > 1 && stride[0] != n[1] * stride[1]) return 0;
+    if ((n[0] > 1 || n[1] > 1) && stride[1] != n[2] * stride[2]) return 0;
+    return stride[2];
+}
+
 /* Rows of x in scratch begin at multiples of 16 bytes. */
 static int64_t stride_of(const struct qrn_matmul_params *p)
 {
@@ -63,7 +84,7 @@ static bool can_map_w(const struct qrn_matmul_params *p)
 
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
-    if (!ok || p->acts != QRN_ACTS_BF16 || p->w.k <= 0 || rows_of(p) > INT32_MAX) return false;
+    if (!ok || p->acts != QRN_ACTS_BF16 || p->w.k <= 0 || is_huge(p)) return false;
     if (p->w.packed) return true;
     return (p->ids ? p->n_slots : p->most_rows) >= LEAST && can_map_w(p);
 }
@@ -84,17 +105,12 @@ static size_t scratch(struct qrn_matmul_params *p)
     return x_bytes(p) + qrn_cuda_slots_bytes(p);
 }
 
-static int64_t weight_tiles(const struct qrn_matmul_params *p)
-{
-    return (p->w.n + QRN_WGMMA_WEIGHTS - 1) / QRN_WGMMA_WEIGHTS;
-}
-
 /* How long tiles of so many rows take, in hundredths of a tile of 256: the last round of blocks may be
- * half empty; small tiles are copied and decoded for less. */
+ * half empty.  Half a tile copies, and decodes, as many weights as a whole one. */
 static int64_t time_of(const struct qrn_matmul_params *p, int n_tokens, int n_blocks)
 {
     const int64_t n = p->n_matrices * ((p->most_rows + n_tokens - 1) / n_tokens) * weight_tiles(p);
-    return (n + n_blocks - 1) / n_blocks * (n_tokens == 256 ? 100 : 57);
+    return (n + n_blocks - 1) / n_blocks * (n_tokens == 256 ? 100 : p->w.packed ? 62 : 57);
 }
 
 /* By expert: as if slots were spread evenly. */
@@ -140,7 +156,9 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                                         .x16 = s->scratch,
                                         .n_x16 = rows_of(job),
                                         .x16_stride = stride_of(job),
-                                        .n_weight_tiles = weight_tiles(job),
+                                        .out_stride = out_stride(job),
+                                        .n_work = (int32_t)(job->n_tiles * weight_tiles(job)),
+                                        .n_weight_tiles = (int32_t)weight_tiles(job),
                                         .band = job->ids          ? 1
                                                 : n_tokens == 256 ? 8
                                                                   : 12};
@@ -149,9 +167,8 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
         qrn_cuda_tensor_map(s, &box, &p.w);
     }
     round_x(s, &p, n_tokens);
-    const int64_t n_work = job->n_tiles * p.n_weight_tiles;
     qrn_cuda_launch(s, &tiles[job->w.dtype][n_tokens == 256],
-                    (struct qrn_cuda_grid){.n_blocks = n_work < n_blocks ? n_work : n_blocks,
+                    (struct qrn_cuda_grid){.n_blocks = p.n_work < n_blocks ? p.n_work : n_blocks,
                                            .n_threads = N_THREADS,
                                            .shared_bytes = (unsigned)shared_bytes(job, n_tokens)},
                     &p);

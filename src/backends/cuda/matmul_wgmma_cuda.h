@@ -16,10 +16,12 @@ enum {
 struct qrn_matmul_wgmma_params {
     struct qrn_tensor_map x, w; /* x rounded; weights in rows */
     struct qrn_matmul_params job;
-    uint64_t x16; /* x as bf16: the rows of matrix 0, of matrix 1 ..; by expert sorted slots */
+    uint64_t x16; /* x as bf16: rows of matrix 0, of matrix 1 ..; by expert sorted slots */
     int64_t n_x16, x16_stride; /* rows, and elements from one to the next */
-    int64_t n_weight_tiles;    /* of a matrix */
-    int64_t band;              /* tiles of x that meet a tile of weights one after the other */
+    int64_t out_stride;        /* bytes from a row of out to the next, all alike; else 0 */
+    int32_t n_work;            /* pairs of tiles */
+    int32_t n_weight_tiles;    /* of a matrix */
+    int32_t band;              /* tiles of x that meet a tile of weights one after the other */
 };
 
 QRN_FORM_FUNCTION int qrn_wgmma_stage_bytes(int n_tokens)

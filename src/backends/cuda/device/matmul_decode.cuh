@@ -33,24 +33,30 @@ static __device__ __forceinline__ void qrn_decode_four(uint32_t q, bool wraps, i
     out[1] = qrn_bf16_pair(w[2], w[3]);
 }
 
-/* 64 k of a panel in shared memory, of the row that is lane's, to row `row` of a tile filled by k. */
+/* 64 k of a panel in shared memory, of the row that is lane's, to row `row` of a tile filled by k.  All is
+ * loaded before anything is stored, which might be the same memory for all that the compiler knows. */
 static __device__ __forceinline__ void qrn_decode_half_panel(const qrn_panel_form &form, const uint8_t *panel,
                                                              int lane, int half, char *tile, int row)
 {
     const bool wraps = form.f.bits == 8 || form.f.levels != QRN_LEVELS_LINEAR;
+    qrn_block b[2];
+    uint32_t w[8][4];
+    qrn_panel_block<true>(form, panel, lane, 2 * half, b[0]);
+    qrn_panel_block<true>(form, panel, lane, 2 * half + 1, b[1]);
 #pragma unroll
-    for (int j = 0; j < 2; j++) {
-        qrn_block b;
-        qrn_panel_block<true>(form, panel, lane, 2 * half + j, b);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float scale = b.d * (float)b.s[i / 2], rest = b.m * (float)b.t[i / 2];
-            uint32_t low[2], high[2];
-            qrn_decode_four(b.q[2 * i], wraps, form.f.base, scale, rest, low);
-            qrn_decode_four(b.q[2 * i + 1], wraps, form.f.base, scale, rest, high);
-            *(uint4 *)(tile + qrn_in_atom(row, 64 * j + 16 * i)) = make_uint4(low[0], low[1], high[0], high[1]);
-        }
+    for (int i = 0; i < 16; i++) { /* four k each */
+        const qrn_block &from = b[i / 8];
+        const int h = i / 4 % 2;
+        const float scale = form.f.sub == QRN_SUB_NONE ? from.d : from.d * (float)from.s[h];
+        const float rest = form.f.sub == QRN_SUB_NONE ? from.m : from.m * (float)from.t[h];
+        uint32_t four[2];
+        qrn_decode_four(from.q[i % 8], wraps, form.f.base, scale, rest, four);
+        w[i / 2][i % 2 * 2] = four[0];
+        w[i / 2][i % 2 * 2 + 1] = four[1];
     }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        *(uint4 *)(tile + qrn_in_atom(row, 16 * i)) = make_uint4(w[i][0], w[i][1], w[i][2], w[i][3]);
 }
 
 #endif

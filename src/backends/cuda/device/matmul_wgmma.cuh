@@ -39,26 +39,39 @@ struct qrn_wgmma_shared {
 /* A tile of weights and one of x; steps 0: nothing is multiplied. */
 struct qrn_wgmma_work {
     qrn_tile tile;
-    int64_t weights; /* first row */
+    int weights; /* first row */
     int steps;
 };
 
-static __device__ __forceinline__ qrn_wgmma_work qrn_wgmma_work_at(const qrn_matmul_wgmma_params &p, int64_t i)
+/* Divisions are by 32 bits where they can be: a short product has thousands of tiles. */
+static __device__ __forceinline__ qrn_wgmma_work qrn_wgmma_work_at(const qrn_matmul_wgmma_params &p, int i)
 {
-    const int64_t per_band = p.band * p.n_weight_tiles, band = i / per_band, rest = i - band * per_band;
-    const int64_t n_here = min(p.band, p.job.n_tiles - band * p.band);
+    const int per_band = p.band * p.n_weight_tiles, band = i / per_band, rest = i - band * per_band;
+    const int n_here = min(p.band, (int)p.job.n_tiles - band * p.band), at = rest / n_here;
+    const int i_tile = band * p.band + rest - at * n_here;
     qrn_wgmma_work w;
-    w.tile = qrn_tile_at(p.job, band * p.band + rest % n_here);
-    w.weights = rest / n_here * QRN_WGMMA_WEIGHTS;
+    if (!p.job.ids && p.job.n_matrices == 1) {
+        w.tile.matrix = 0;
+        w.tile.first = (int64_t)i_tile * p.job.tile_rows;
+        w.tile.n_rows = (int)min(p.job.most_rows - w.tile.first, (int64_t)p.job.tile_rows);
+    } else {
+        w.tile = qrn_tile_at(p.job, i_tile);
+    }
+    w.weights = at * QRN_WGMMA_WEIGHTS;
     w.steps = w.tile.n_rows && w.tile.matrix < p.job.n_matrices
                   ? (int)((p.job.w.k + QRN_WGMMA_K - 1) / QRN_WGMMA_K)
                   : 0;
     return w;
 }
 
-static __device__ __forceinline__ int64_t qrn_wgmma_n_work(const qrn_matmul_wgmma_params &p)
+/* Where row r of a tile goes. */
+static __device__ __forceinline__ uint64_t qrn_wgmma_out_row(const qrn_matmul_wgmma_params &p,
+                                                             const qrn_tile &t, int r)
 {
-    return p.job.n_tiles * p.n_weight_tiles;
+    const int64_t i = p.job.ids                ? ((const int32_t *)p.job.slots)[t.first + r]
+                      : p.job.n_matrices == 1 ? t.first + r
+                                              : qrn_row_of_tile(p.job, t, r).i_out;
+    return p.out_stride ? p.job.out.data + i * p.out_stride : (uint64_t)(uintptr_t)qrn_out_row(p.job, i);
 }
 
 /* --- four warps copy and decode --- */
@@ -75,7 +88,7 @@ static __device__ __forceinline__ void qrn_wgmma_copy_stage(const qrn_matmul_wgm
     qrn_barrier_arrive_expecting(full, packed ? x_bytes : qrn_wgmma_stage_bytes(n_tokens));
     qrn_tensor_copy(stage, &p.x, step * QRN_WGMMA_K, (int)x_row, 0, full);
     if (!packed)
-        qrn_tensor_copy(stage + x_bytes, &p.w, step * QRN_WGMMA_K, (int)work.weights, (int)work.tile.matrix,
+        qrn_tensor_copy(stage + x_bytes, &p.w, step * QRN_WGMMA_K, work.weights, (int)work.tile.matrix,
                         full);
 }
 
@@ -85,7 +98,7 @@ static __device__ __forceinline__ void qrn_wgmma_copy(const qrn_matmul_wgmma_par
                                                       const qrn_wgmma_shared &s)
 {
     qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> ring;
-    for (int64_t i = blockIdx.x; i < qrn_wgmma_n_work(p); i += gridDim.x) {
+    for (int i = blockIdx.x; i < p.n_work; i += gridDim.x) {
         const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
         for (int step = 0; step < work.steps; step++, ring.next()) {
             qrn_barrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
@@ -99,18 +112,18 @@ static __device__ __forceinline__ void qrn_wgmma_copy(const qrn_matmul_wgmma_par
 /* The panels of a warp's group of 32 rows, tile after tile, copied ahead of those that it decodes.  Past
  * the last group of a matrix: that again, nobody asks for the results. */
 struct qrn_wgmma_panels {
-    int64_t i; /* work */
+    int i; /* work */
     const uint8_t *next;
     int left;
 
     __device__ __forceinline__ void find(const qrn_matmul_wgmma_params &p)
     {
-        for (; i < qrn_wgmma_n_work(p); i += gridDim.x) {
+        for (; i < p.n_work; i += gridDim.x) {
             const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
             left = (work.steps + 1) / 2;
             if (left == 0) continue;
-            const int64_t group = min(work.weights / QRN_PANEL_ROWS + qrn_warp() % 4,
-                                      (p.job.w.n - 1) / QRN_PANEL_ROWS);
+            const int group = min(work.weights / QRN_PANEL_ROWS + qrn_warp(),
+                                  (int)((p.job.w.n - 1) / QRN_PANEL_ROWS));
             next = qrn_panel_at(p.job.w, work.tile.matrix, group, 0);
             return;
         }
@@ -141,12 +154,12 @@ static __device__ __forceinline__ void qrn_wgmma_decode(const qrn_matmul_wgmma_p
     qrn_barrier *full = s.panel_full + warp * QRN_WGMMA_RAW_STAGES;
     qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> ring;
     qrn_ring<QRN_WGMMA_RAW_STAGES> panels;
-    qrn_wgmma_panels ahead = {(int64_t)blockIdx.x, nullptr, 0};
+    qrn_wgmma_panels ahead = {(int)blockIdx.x, nullptr, 0};
     if (lane == 0) {
         ahead.find(p);
         for (int i = 0; i < QRN_WGMMA_RAW_STAGES; i++) ahead.copy(p, own + i * panel_bytes, &full[i]);
     }
-    for (int64_t i = blockIdx.x; i < qrn_wgmma_n_work(p); i += gridDim.x) {
+    for (int i = blockIdx.x; i < p.n_work; i += gridDim.x) {
         const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
         for (int step = 0; step < work.steps; step++, ring.next()) {
             char *stage = s.stages + ring.stage * qrn_wgmma_stage_bytes(n_tokens), *panel = own + panels.stage * panel_bytes;
@@ -177,9 +190,7 @@ static __device__ __forceinline__ void qrn_wgmma_find_rows(const qrn_matmul_wgmm
 {
     qrn_sync_some(1, 32 * QRN_MULTIPLIERS); /* the rows of the tile before are done with */
     if (thread < n_tokens)
-        out_rows[thread] = thread < tile.n_rows ? (uint64_t)(uintptr_t)qrn_out_row(
-                                                      p.job, qrn_row_of_tile(p.job, tile, thread).i_out)
-                                                : 0;
+        out_rows[thread] = thread < tile.n_rows ? qrn_wgmma_out_row(p, tile, thread) : 0;
     qrn_sync_some(1, 32 * QRN_MULTIPLIERS);
 }
 
@@ -191,13 +202,16 @@ static __device__ __forceinline__ void qrn_wgmma_store(const float (&c)[n_tokens
 {
     const bool first = n < n_end, second = n + 8 < n_end;
 #pragma unroll
-    for (int j = 0; j < n_tokens / 8; j++)
+    for (int j = 0; j < n_tokens / 8; j += 4) {
+        float *rows[8]; /* loaded before any is stored to */
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            float *row = (float *)(uintptr_t)out_rows[8 * j + e];
-            if (row && first) row[n] = c[4 * j + e];
-            if (row && second) row[n + 8] = c[4 * j + 2 + e];
+        for (int i = 0; i < 8; i++) rows[i] = (float *)(uintptr_t)out_rows[8 * (j + i / 2) + i % 2];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            if (rows[i] && first) rows[i][n] = c[4 * (j + i / 2) + i % 2];
+            if (rows[i] && second) rows[i][n + 8] = c[4 * (j + i / 2) + 2 + i % 2];
         }
+    }
 }
 
 /* The same of rows whose id is none. */
@@ -246,9 +260,9 @@ static __device__ __forceinline__ void qrn_wgmma_multiply(const qrn_matmul_wgmma
     const int half = thread / 128, lane = qrn_lane();
     const uint64_t *own_rows = s.out_rows + lane % 4 * 2;
     qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> ring;
-    for (int64_t i = blockIdx.x; i < qrn_wgmma_n_work(p); i += gridDim.x) {
+    for (int i = blockIdx.x; i < p.n_work; i += gridDim.x) {
         const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
-        const int64_t n = work.weights + thread / 32 * 16 + lane / 4;
+        const int64_t n = (int64_t)work.weights + thread / 32 * 16 + lane / 4;
         if (work.tile.n_rows == 0) continue;
         qrn_wgmma_find_rows<n_tokens>(p, work.tile, thread, s.out_rows);
         if (work.steps == 0) {

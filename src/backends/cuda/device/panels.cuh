@@ -40,9 +40,23 @@ template <bool is_shared, typename T> static __device__ __forceinline__ T qrn_pa
     else return __ldg(p);
 }
 
-static __device__ __forceinline__ float qrn_scale_of(int dtype, uint32_t bits)
+/* Where panels are shared decoding is what counts, and the one instruction is taken, which differs in what
+ * NaNs carry. */
+template <bool is_shared> static __device__ __forceinline__ float qrn_panel_f16(uint32_t bits)
 {
-    return dtype == QRN_BF16 ? __uint_as_float(bits << 16) : qrn_float_of_f16((uint16_t)bits);
+#ifndef QRN_EMULATED
+    if constexpr (is_shared) {
+        float x;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((uint16_t)bits));
+        return x;
+    }
+#endif
+    return qrn_float_of_f16((uint16_t)bits);
+}
+
+template <bool is_shared> static __device__ __forceinline__ float qrn_scale_of(int dtype, uint32_t bits)
+{
+    return dtype == QRN_BF16 ? __uint_as_float(bits << 16) : qrn_panel_f16<is_shared>(bits);
 }
 
 /* d and m of block j of a lane. */
@@ -53,7 +67,7 @@ static __device__ __forceinline__ void qrn_panel_head(const qrn_panel_form &p, c
     const int i = j / p.run;
     b.m = 0.0f;
     if (p.f.head == QRN_HEAD_F16) {
-        b.d = qrn_float_of_f16(qrn_panel_load<is_shared>((const uint16_t *)heads + i));
+        b.d = qrn_panel_f16<is_shared>(qrn_panel_load<is_shared>((const uint16_t *)heads + i));
     } else if (p.f.head == QRN_HEAD_E8M0) {
         b.d = qrn_e8m0_half(qrn_panel_load<is_shared>(heads + i));
     } else if (p.wide) {
@@ -61,8 +75,8 @@ static __device__ __forceinline__ void qrn_panel_head(const qrn_panel_form &p, c
         b.d = both.x, b.m = both.y;
     } else {
         const uint32_t both = qrn_panel_load<is_shared>((const uint32_t *)heads + i);
-        b.d = qrn_scale_of(p.scales_dtype, both & 0xffffu);
-        b.m = qrn_scale_of(p.scales_dtype, both >> 16);
+        b.d = qrn_scale_of<is_shared>(p.scales_dtype, both & 0xffffu);
+        b.m = qrn_scale_of<is_shared>(p.scales_dtype, both >> 16);
         if (p.f.sub == QRN_SUB_SCALE_MIN || p.f.sub == QRN_SUB_HALVES_MIN) b.m = -b.m;
     }
 }
