@@ -55,10 +55,18 @@ static struct qrn_tensor take(struct pass *p, int64_t n)
     return t;
 }
 
-/* What a product with m rounds its x to, if rows of n are whole blocks of it, else QRN_F32. */
-static enum qrn_dtype x_type(const struct qrn_matrix *m, int64_t n)
+enum { MANY_TOKENS = 128 };
+
+/* How activations enter a product with m. */
+static enum qrn_activation_type activation_of(const struct pass *p, const struct qrn_matrix *m)
 {
-    const enum qrn_dtype type = qrn_matmul_x_dtype(m->w.dtype, m->activation);
+    return p->s.n_tokens >= MANY_TOKENS ? m->many : m->activation;
+}
+
+/* What a product with m rounds its x to, if rows of n are whole blocks of it, else QRN_F32. */
+static enum qrn_dtype x_type(const struct pass *p, const struct qrn_matrix *m, int64_t n)
+{
+    const enum qrn_dtype type = qrn_matmul_x_dtype(m->w.dtype, activation_of(p, m));
     return n % qrn_dtype_info(type)->block_elements ? QRN_F32 : type;
 }
 
@@ -68,7 +76,7 @@ static struct qrn_tensor take_for(struct pass *p, const struct qrn_matrix *m, in
                                   int64_t row)
 {
     struct qrn_tensor t = {0};
-    const enum qrn_dtype type = x_type(m, row);
+    const enum qrn_dtype type = x_type(p, m, row);
     if (type == QRN_F32) return t;
     t = qrn_tensor_2d(type, p->free, p->s.n_tokens, n);
     p->free += ((int64_t)t.n_bytes + 63) / 64 * 16;
@@ -81,9 +89,9 @@ struct forms {
     enum qrn_dtype rounded; /* QRN_F32: none */
 };
 
-static void add_form(struct forms *f, const struct qrn_matrix *m)
+static void add_form(const struct pass *p, struct forms *f, const struct qrn_matrix *m)
 {
-    const enum qrn_dtype type = x_type(m, m->w.shape[m->w.n_dims - 1]);
+    const enum qrn_dtype type = x_type(p, m, m->w.shape[m->w.n_dims - 1]);
     if (type != QRN_F32 && f->rounded == QRN_F32) f->rounded = type;
     f->f32 = f->f32 || type != f->rounded || type == QRN_F32;
 }
@@ -108,11 +116,11 @@ static void norm_stream(struct pass *p, struct qrn_tensor more, struct qrn_tenso
 }
 
 /* x in the form that m takes: rounded may be absent or of another type. */
-static struct qrn_tensor form_for(const struct qrn_matrix *m, struct qrn_tensor x,
-                                  struct qrn_tensor rounded)
+static struct qrn_tensor form_for(const struct pass *p, const struct qrn_matrix *m,
+                                  struct qrn_tensor x, struct qrn_tensor rounded)
 {
     const bool fits =
-        rounded.n_dims && rounded.dtype == qrn_matmul_x_dtype(m->w.dtype, m->activation);
+        rounded.n_dims && rounded.dtype == qrn_matmul_x_dtype(m->w.dtype, activation_of(p, m));
     return fits ? rounded : x;
 }
 
@@ -120,12 +128,12 @@ static void matmul(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor
                    struct qrn_tensor out)
 {
     EMIT(p->e, matmul, .w = m->w, .scales = m->scales, .biases = m->biases, .x = x, .out = out,
-         .activation = m->activation, .layout = m->layout);
+         .activation = activation_of(p, m), .layout = m->layout);
 }
 
 static void matmul_normed(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor out)
 {
-    matmul(p, m, form_for(m, p->normed, p->rounded), out);
+    matmul(p, m, form_for(p, m, p->normed, p->rounded), out);
 }
 
 static bool has_scales(enum qrn_dtype dtype)
@@ -204,7 +212,7 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
          .gate = qrn_tensor_split_last(z, c->n_v_heads, c->d_v),
          .out = rounded.n_dims ? none : o_heads, .eps = (float)c->rms_eps,
          .rounded = rounded.n_dims ? qrn_tensor_split_last(rounded, c->n_v_heads, c->d_v) : none);
-    matmul(p, &l->out, form_for(&l->out, o, rounded), p->normed);
+    matmul(p, &l->out, form_for(p, &l->out, o, rounded), p->normed);
 }
 
 static void rotate(struct pass *p, struct qrn_tensor heads)
@@ -253,7 +261,7 @@ static void attention_mixer(struct pass *p, const struct qrn_attention_weights *
          .kv_type = p->model->kv_dtype, .scale = 1.0f / sqrtf((float)d));
     EMIT(p->e, sigmoid_mul, .x = o_heads, .gate = gate,
          .out = rounded.n_dims ? qrn_tensor_split_last(rounded, c->n_heads, d) : o_heads);
-    matmul(p, &l->out, form_for(&l->out, o, rounded), p->normed);
+    matmul(p, &l->out, form_for(p, &l->out, o, rounded), p->normed);
 }
 
 /* SwiGLU: normed -> out. */
@@ -274,13 +282,13 @@ static void expert_product(struct pass *p, const struct qrn_matrix *m, struct qr
                            struct qrn_tensor ids, struct qrn_tensor out)
 {
     EMIT(p->e, matmul_id, .w = m->w, .scales = m->scales, .biases = m->biases, .x = x, .ids = ids,
-         .out = out, .activation = m->activation, .layout = m->layout);
+         .out = out, .activation = activation_of(p, m), .layout = m->layout);
 }
 
 static void expert_normed(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor ids,
                           struct qrn_tensor out)
 {
-    const struct qrn_tensor x = form_for(m, p->normed, p->rounded);
+    const struct qrn_tensor x = form_for(p, m, p->normed, p->rounded);
     expert_product(p, m, qrn_tensor_split_last(x, 1, p->c->d_model), ids, out);
 }
 
@@ -336,7 +344,7 @@ static int64_t index_of_kind(const struct qrn_weights *w, int64_t i_layer)
     return n;
 }
 
-static struct forms mixer_forms(const struct qrn_layer_weights *l)
+static struct forms mixer_forms(const struct pass *p, const struct qrn_layer_weights *l)
 {
     struct forms f = {false, QRN_F32};
     const struct qrn_linear_weights *n = &l->linear;
@@ -344,19 +352,20 @@ static struct forms mixer_forms(const struct qrn_layer_weights *l)
     const struct qrn_matrix *const linear[] = {&n->qkv, &n->z, &n->b, &n->a};
     const struct qrn_matrix *const attention[] = {&a->q, &a->k, &a->v};
     for (int i = 0; i < (l->is_linear ? 4 : 3); i++)
-        add_form(&f, l->is_linear ? linear[i] : attention[i]);
+        add_form(p, &f, l->is_linear ? linear[i] : attention[i]);
     return f;
 }
 
-static struct forms mlp_forms(const struct qrn_layer_weights *l, bool has_shared)
+static struct forms mlp_forms(const struct pass *p, const struct qrn_layer_weights *l)
 {
+    const bool has_shared = p->c->d_ff_shared > 0;
     struct forms f = {false, QRN_F32};
     const struct qrn_moe_weights *m = &l->moe;
     const struct qrn_matrix *const moe[] = {&m->gate, &m->up, &m->router, &m->shared_gate};
-    for (int i = 0; l->is_moe && i < (has_shared ? 4 : 3); i++) add_form(&f, moe[i]);
+    for (int i = 0; l->is_moe && i < (has_shared ? 4 : 3); i++) add_form(p, &f, moe[i]);
     if (l->is_moe && !has_shared) return f;
-    add_form(&f, &l->mlp.gate);
-    add_form(&f, &l->mlp.up);
+    add_form(p, &f, &l->mlp.gate);
+    add_form(p, &f, &l->mlp.up);
     return f;
 }
 
@@ -369,13 +378,13 @@ void qrn_forward_layer(struct qrn_emitter *e, struct qrn_model *model, struct qr
     const bool is_last = i_layer == model->weights.n_layers - 1;
     const struct qrn_tensor none = {0};
     /* Unless somebody looks at x between layers, it takes up the mlp's part with the next norm. */
-    norm_stream(&p, i_layer && !s.apart ? p.normed : none, l->mixer_norm, mixer_forms(l));
+    norm_stream(&p, i_layer && !s.apart ? p.normed : none, l->mixer_norm, mixer_forms(&p, l));
     p.free = p.w->mixer;
     if (l->is_linear)
         linear_mixer(&p, &l->linear, index);
     else
         attention_mixer(&p, &l->attention, index);
-    norm_stream(&p, p.normed, l->mlp_norm, mlp_forms(l, p.c->d_ff_shared > 0));
+    norm_stream(&p, p.normed, l->mlp_norm, mlp_forms(&p, l));
     p.free = p.w->mlp;
     if (l->is_moe)
         moe_mlp(&p, l);
@@ -400,5 +409,5 @@ void qrn_forward_head(struct qrn_emitter *e, struct qrn_model *model, int64_t n)
          .out = rows);
     EMIT(e, rms_norm, .x = rows, .weight = model->weights.norm, .out = normed,
          .eps = (float)p.c->rms_eps, .rounded = rounded);
-    matmul(&p, m, form_for(m, normed, rounded), logits);
+    matmul(&p, m, form_for(&p, m, normed, rounded), logits);
 }

@@ -387,6 +387,19 @@ static bool multiplies(const struct loader *ld, const struct qrn_matrix *m, bool
                      : qrn_kernel_choose(dev, QRN_OP_matmul, &one, &kernel, NULL) == QRN_OK;
 }
 
+/* How activations enter calls with many tokens: as bf16 where the device rounds packed weights with them,
+ * which shows in its taking no float32 ones. */
+static enum qrn_activation_type many_activation(const struct loader *ld, const struct qrn_matrix *m,
+                                                bool by_expert)
+{
+    struct qrn_matrix other = *m;
+    if (m->activation != QRN_ACT_Q8 || m->layout != QRN_LAYOUT_PACKED) return m->activation;
+    other.activation = QRN_ACT_F32;
+    if (multiplies(ld, &other, by_expert)) return QRN_ACT_Q8;
+    other.activation = QRN_ACT_BF16;
+    return multiplies(ld, &other, by_expert) ? QRN_ACT_BF16 : QRN_ACT_Q8;
+}
+
 /* The layout and the activations of a matrix; *bytes is 0 where it has no packed form.  Rounded
  * activations where the device has kernels for them. */
 static enum qrn_status choose_form(struct loader *ld, const struct source *s, int64_t n_experts,
@@ -402,9 +415,11 @@ static enum qrn_status choose_form(struct loader *ld, const struct source *s, in
         if (*bytes) m->w.n_bytes = *bytes;
         m->scales = *bytes ? (struct qrn_tensor){0} : query.scales;
         m->biases = *bytes ? (struct qrn_tensor){0} : query.biases;
-        if (m->activation == QRN_ACT_F32 || multiplies(ld, m, n_experts > 0)) return QRN_OK;
+        if (m->activation == QRN_ACT_F32 || multiplies(ld, m, n_experts > 0)) break;
         m->activation = QRN_ACT_F32;
     }
+    m->many = many_activation(ld, m, n_experts > 0);
+    return QRN_OK;
 }
 
 enum qrn_status qrn_load_matrix(struct loader *ld, const struct row_run *runs, size_t n_runs,

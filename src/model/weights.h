@@ -11,7 +11,7 @@
 struct qrn_matrix {
     struct qrn_tensor w, scales, biases; /* the last two: of MLX codes in rows */
     enum qrn_weight_layout layout;
-    enum qrn_activation_type activation;
+    enum qrn_activation_type activation, many; /* many: of calls with many tokens */
 };
 
 struct qrn_linear_weights { /* a Gated DeltaNet layer */
