@@ -61,7 +61,8 @@ static void matmul(struct bench_memory *m, const int64_t *n, struct bench_case *
     *a = (struct qrn_matmul_args){.x = bench_floats(m, 1.0f, n[3], n[2], 0),
                                   .out = bench_output(m, QRN_F32, n[3], n[1], 0),
                                   .activation = (enum qrn_activation_type)n[4],
-                                  .layout = (enum qrn_weight_layout)n[5]};
+                                  .layout = (enum qrn_weight_layout)n[5],
+                                  .any_order = true};
     c->skip = !weights(m, dtype, n[1], n[2], 0, a->activation, a->layout, &a->w);
     if (n[6] && !c->skip) round_x(m, qrn_matmul_x_dtype(dtype, a->activation), &a->x);
 }
@@ -94,7 +95,8 @@ static void matmul_id(struct bench_memory *m, const int64_t *n, struct bench_cas
                                      .ids = bench_ids(m, n[5], n[1], 7, n[2]),
                                      .out = bench_output(m, QRN_F32, n[5], n[1], n[3]),
                                      .activation = (enum qrn_activation_type)n[6],
-                                     .layout = (enum qrn_weight_layout)n[7]};
+                                     .layout = (enum qrn_weight_layout)n[7],
+                                     .any_order = true};
     c->skip = !weights(m, dtype, n[2], n[3], n[4], a->activation, a->layout, &a->w);
 }
 

@@ -75,6 +75,7 @@ static enum qrn_status open_on(const struct options *o, bool only_info, struct o
         .device = out->device,
         .host.logger = report_logger(o->verbose),
         .exact = o->exact,
+        .exact_batch = o->exact_batch,
         .only_info = only_info,
         .kv = kv_types[o->kv],
         .max_context = o->command == command_at(COMMAND_perplexity) ? o->window : o->ctx,

@@ -42,11 +42,14 @@ struct qrn_model_options {
     struct qrn_device *device;       /* required; must outlive the model */
     struct qrn_host host;
     bool exact; /* float32 activations in products, and a float32 KV cache */
+    bool exact_batch; /* the bits of a sequence depend on nothing but its tokens on a GPU too, as
+                         they never do on the CPU; prompts take longer there.  Without it many
+                         tokens worked on at once are rounded to bf16 for its tensor cores */
     enum qrn_kv_type kv;
     int64_t max_context; /* tokens a sequence may hold; 0: what the model was made for */
     size_t budget_bytes; /* for the states and caches of all sequences together; 0: none */
-    int64_t max_batch;   /* tokens worked on at once, 64 .. 8192; 0: 512.  More memory, more
-                               speed in prefill, the same bits */
+    int64_t max_batch;   /* tokens worked on at once, 64 .. 8192; 0: 512, on a GPU 2048.  More
+                               memory, more speed in prefill, the same bits (exact_batch) */
     bool only_info;      /* read names, shapes and the tokenizer, not the weights: qrn_model_info
                                and the like work, sequences cannot be made (QRN_ERR_STATE) */
     bool direct;         /* call each op by itself instead of recording the step: for tests */

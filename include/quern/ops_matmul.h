@@ -40,8 +40,8 @@ enum qrn_weight_layout {
  * w lacks count as 1.
  *
  * Every out element is summed over k in one fixed order: its bits depend on its weight row, its x
- * row, the type, activation and the device's bits id; never on M, N, batch, layout or threads.  Only a
- * GPU may have two orders with QRN_ACT_BF16, one for many rows of x and one for few.
+ * row, the type, activation and the device's bits id; never on M, N, batch, layout or threads.  With
+ * any_order a GPU may have another order for many rows of x than for few.
  *
  * QRN_ACT_Q8 wants K in multiples of 32; where it is no multiple of 128 the last block of x is
  * shorter.  Weight types that have no form as small integers times
@@ -73,6 +73,7 @@ struct qrn_matmul_args {
     struct qrn_tensor out;    /* as x with N in place of K */
     enum qrn_activation_type activation;
     enum qrn_weight_layout layout;
+    bool any_order;
 };
 QRN_OP_FUNCTIONS(matmul);
 
@@ -98,6 +99,7 @@ struct qrn_matmul_id_args {
     struct qrn_tensor out;    /* [n_tokens, top_k, N] */
     enum qrn_activation_type activation;
     enum qrn_weight_layout layout;
+    bool any_order; /* as in matmul */
 };
 QRN_OP_FUNCTIONS(matmul_id);
 

@@ -57,10 +57,16 @@ static struct qrn_tensor take(struct pass *p, int64_t n)
 
 enum { MANY_TOKENS = 128 };
 
+/* Whether these tokens may be rounded to bf16 for tensor cores. */
+static bool rounds_many(const struct pass *p)
+{
+    return p->model->rounds_many && p->s.n_tokens >= MANY_TOKENS;
+}
+
 /* How activations enter a product with m. */
 static enum qrn_activation_type activation_of(const struct pass *p, const struct qrn_matrix *m)
 {
-    return p->s.n_tokens >= MANY_TOKENS ? m->many : m->activation;
+    return rounds_many(p) ? m->many : m->activation;
 }
 
 /* What a product with m rounds its x to, if rows of n are whole blocks of it, else QRN_F32. */
@@ -128,7 +134,7 @@ static void matmul(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor
                    struct qrn_tensor out)
 {
     EMIT(p->e, matmul, .w = m->w, .scales = m->scales, .biases = m->biases, .x = x, .out = out,
-         .activation = activation_of(p, m), .layout = m->layout);
+         .activation = activation_of(p, m), .layout = m->layout, .any_order = rounds_many(p));
 }
 
 static void matmul_normed(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor out)
@@ -147,7 +153,7 @@ static bool goes_on(const struct qrn_matrix *a, const struct qrn_matrix *b)
 {
     const bool rows = a->layout == QRN_LAYOUT_ROWS;
     return a->w.n_dims == 2 && b->w.n_dims == 2 && a->w.dtype == b->w.dtype &&
-           a->w.shape[1] == b->w.shape[1] && a->activation == b->activation &&
+           a->w.shape[1] == b->w.shape[1] && a->activation == b->activation && a->many == b->many &&
            a->layout == b->layout && !has_scales(a->w.dtype) &&
            (rows || a->w.shape[0] % QRN_PACK_ROWS == 0) &&
            (const char *)a->w.data + a->w.n_bytes == (const char *)b->w.data;
@@ -282,7 +288,8 @@ static void expert_product(struct pass *p, const struct qrn_matrix *m, struct qr
                            struct qrn_tensor ids, struct qrn_tensor out)
 {
     EMIT(p->e, matmul_id, .w = m->w, .scales = m->scales, .biases = m->biases, .x = x, .ids = ids,
-         .out = out, .activation = activation_of(p, m), .layout = m->layout);
+         .out = out, .activation = activation_of(p, m), .layout = m->layout,
+         .any_order = rounds_many(p));
 }
 
 static void expert_normed(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor ids,

@@ -393,7 +393,8 @@ static enum qrn_activation_type many_activation(const struct loader *ld, const s
                                                 bool by_expert)
 {
     struct qrn_matrix other = *m;
-    if (m->activation != QRN_ACT_Q8 || m->layout != QRN_LAYOUT_PACKED) return m->activation;
+    if (!ld->options->rounds_many || m->activation != QRN_ACT_Q8 || m->layout != QRN_LAYOUT_PACKED)
+        return m->activation;
     other.activation = QRN_ACT_F32;
     if (multiplies(ld, &other, by_expert)) return QRN_ACT_Q8;
     other.activation = QRN_ACT_BF16;

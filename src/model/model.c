@@ -13,7 +13,7 @@
 #include "core/device_impl.h"
 #include "model/model_impl.h"
 
-enum { DEFAULT_BATCH = 512, LEAST_BATCH = 64, MOST_BATCH = 8192 };
+enum { DEFAULT_BATCH = 512, DEFAULT_GPU_BATCH = 2048, LEAST_BATCH = 64, MOST_BATCH = 8192 };
 
 static const char *architecture_name(enum qrn_architecture a)
 {
@@ -81,9 +81,10 @@ static enum qrn_status measure(struct qrn_model *m, struct qrn_error *err)
 static enum qrn_status name_bits(struct qrn_model *m, bool exact, struct qrn_error *err)
 {
     char text[512];
-    size_t n = (size_t)snprintf(
-        text, sizeof text, "quern %s, %s, %s activations, %s cache, weights", qrn_version(),
-        qrn_device_bits(m->device), exact ? "f32" : "rounded", qrn_dtype_info(m->kv_dtype)->name);
+    size_t n =
+        (size_t)snprintf(text, sizeof text, "quern %s, %s, %s activations%s, %s cache, weights",
+                         qrn_version(), qrn_device_bits(m->device), exact ? "f32" : "rounded",
+                         m->rounds_many ? " (many: bf16)" : "", qrn_dtype_info(m->kv_dtype)->name);
     for (int t = 0, first = 1; t < QRN_DTYPE_COUNT && n < sizeof text; t++) {
         if (!(m->weights.dtypes >> t & 1)) continue;
         n += (size_t)snprintf(text + n, sizeof text - n, "%c%s", first ? ' ' : '+',
@@ -135,10 +136,14 @@ static enum qrn_status open_parts(struct qrn_model *m, const struct qrn_model_op
     const struct qrn_model_config *c = &m->files.config;
     QRN_TRY(qrn_model_files_open(o, &m->files, err));
     m->max_context = o->max_context ? o->max_context : c->context_length;
-    m->max_batch = o->max_batch ? o->max_batch : DEFAULT_BATCH;
+    m->max_batch = o->max_batch                       ? o->max_batch
+                   : qrn_device_host_reads(m->device) ? DEFAULT_BATCH
+                                                      : DEFAULT_GPU_BATCH;
+    m->rounds_many = !o->exact && !o->exact_batch && !qrn_device_host_reads(m->device);
     QRN_TRY(measure(m, err));
     const struct qrn_load_options load = {.device = o->device,
                                           .exact = o->exact,
+                                          .rounds_many = m->rounds_many,
                                           .work_bytes = qrn_workspace_bytes(c, m->max_batch),
                                           .only_measure = o->only_info,
                                           .progress = o->progress,

@@ -31,6 +31,7 @@ struct qrn_model {
     enum qrn_dtype kv_dtype;
     int64_t max_context, max_batch;
     bool only_info, direct;
+    bool rounds_many; /* many tokens worked on at once may be rounded to bf16 */
     struct qrn_pool *pool; /* states, rows, histories, pages */
     pthread_mutex_t lock;  /* of steps: the workspace and the recording */
     struct qrn_workspace work;

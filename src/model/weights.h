@@ -62,6 +62,7 @@ struct qrn_weights {
 struct qrn_load_options {
     struct qrn_device *device;
     bool exact;
+    bool rounds_many; /* many tokens worked on at once may be rounded to bf16 */
     size_t work_bytes; /* that must fit beside the weights */
     bool only_measure; /* fill in shapes, types and sizes; no tensor has data */
     qrn_progress_fn progress;

@@ -103,6 +103,7 @@ static void check_packed(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n
                                       .out =
                                           mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
                                       .activation = QRN_ACT_BF16,
+                                      .any_order = true,
                                       .layout = QRN_LAYOUT_PACKED};
     char what[96];
     (void)snprintf(what, sizeof what, "%s, M %d, N %d, K %d", qrn_dtype_info(dtype)->name,
@@ -165,7 +166,8 @@ static void test_bf16(void **state)
                      .w,
             .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, k}),
             .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
-            .activation = QRN_ACT_BF16};
+            .activation = QRN_ACT_BF16,
+            .any_order = true};
         char what[64];
         (void)snprintf(what, sizeof what, "M %d, N %d, K %d", (int)n_rows, (int)n, (int)k);
         assert_true(kernel_of(dev, QRN_OP_matmul)->supports(&a));
@@ -201,7 +203,8 @@ static void test_bf16_batches(void **state)
         .x = qrn_tensor_slice(x, 3, 5, 72),
         .out =
             qrn_tensor_slice(mem_filled(&m, &r, 1.0, 4, (const int64_t[]){4, 6, 12, 40}), 3, 2, 35),
-        .activation = QRN_ACT_BF16};
+        .activation = QRN_ACT_BF16,
+        .any_order = true};
     assert_true(kernel_of(dev, QRN_OP_matmul)->supports(&a));
     op_test_against_reference(dev, QRN_OP_matmul, &a, 1e-5, "batches");
     a.x = mem_tensor(&m, QRN_BF16, 4, (const int64_t[]){4, 6, 12, 72});
@@ -241,6 +244,7 @@ static void check_experts(struct qrn_device *dev, enum qrn_dtype dtype, int64_t 
         .ids = mem_tensor(&m, QRN_I32, 2, (const int64_t[]){n_tokens, TOP_K}),
         .out = mem_tensor(&m, QRN_F32, 3, (const int64_t[]){n_tokens, TOP_K, N}),
         .activation = QRN_ACT_BF16,
+        .any_order = true,
         .layout = bf16 ? QRN_LAYOUT_ROWS : QRN_LAYOUT_PACKED};
     char what[64];
     (void)snprintf(what, sizeof what, "%s, %d tokens, spread %d", qrn_dtype_info(dtype)->name,

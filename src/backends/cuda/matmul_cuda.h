@@ -41,6 +41,7 @@ struct qrn_matmul_params {
     struct qrn_rows_shape out_shape;
     struct qrn_rows x, out;
     int32_t x_dtype, acts; /* enum qrn_act_kind */
+    int32_t any_order;
     int64_t n_x;
     /* plain products: rows of x, batches of x, matrices along dimension -3, ratios */
     int64_t n_matrices, most_rows, m, m2, w2, r2, r3;

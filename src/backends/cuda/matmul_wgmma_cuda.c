@@ -86,7 +86,7 @@ static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
     if (!ok || p->acts != QRN_ACTS_BF16 || p->w.k <= 0 || is_huge(p)) return false;
     if (p->w.packed) return true;
-    return (p->ids ? p->n_slots : p->most_rows) >= LEAST && can_map_w(p);
+    return p->any_order && (p->ids ? p->n_slots : p->most_rows) >= LEAST && can_map_w(p);
 }
 
 static size_t whole(size_t n_bytes)
@@ -175,7 +175,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 }
 
 static const char serves[] =
-    "bf16 activations: bf16 weights in rows, more than 64 rows of x; packed weights";
+    "bf16 activations: bf16 weights in rows, more than 64 rows of x in any order; packed weights";
 
 QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul, wgmma, QRN_CUDA_SM90, takes, scratch, run, serves);
 QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul_id, wgmma, QRN_CUDA_SM90, takes, scratch, run, serves);
