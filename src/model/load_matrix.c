@@ -366,14 +366,17 @@ static bool multiplies(const struct loader *ld, const struct qrn_matrix *m, bool
     const int64_t n_in = m->w.shape[m->w.n_dims - 1], n_out = m->w.shape[m->w.n_dims - 2];
     enum qrn_dtype type = qrn_matmul_x_dtype(m->w.dtype, m->activation);
     if (n_in % qrn_dtype_info(type)->block_elements) type = QRN_F32;
-    const struct qrn_matmul_args one = {.w = m->w,
+    struct qrn_tensor w = m->w;
+    if (!w.data) w.data = &type; /* kernels are asked before there is memory */
+    w.data = (char *)w.data - (uintptr_t)w.data % QRN_ALIGNMENT;
+    const struct qrn_matmul_args one = {.w = w,
                                         .scales = m->scales,
                                         .biases = m->biases,
                                         .x = qrn_tensor_2d(type, NULL, 1, n_in),
                                         .out = qrn_tensor_2d(QRN_F32, NULL, 1, n_out),
                                         .activation = m->activation,
                                         .layout = m->layout};
-    const struct qrn_matmul_id_args chosen = {.w = m->w,
+    const struct qrn_matmul_id_args chosen = {.w = w,
                                               .scales = m->scales,
                                               .biases = m->biases,
                                               .x = qrn_tensor_3d(type, NULL, 1, 1, n_in),

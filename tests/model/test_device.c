@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Models on devices whose memory the host does not reach: a far one with the CPU's kernels, where all is
  * as on the CPU, bit for bit; and a GPU, real or emulated, where it is close. */
+#include <quern/quantize.h>
+
 #include "support/model_test.h"
 
 #include <dlfcn.h>
@@ -441,6 +443,71 @@ static void test_gpu(void **state)
     qrn_device_close(dev);
 }
 
+/* Logits of the fixture's tokens: MANY at once, then one by one. */
+enum { MANY = 128, ROUNDED = MANY + 2 };
+
+static float *logits_on(const struct fixture *f, struct qrn_device *dev)
+{
+    struct qrn_error err;
+    struct qrn_model *model = open_on(f, dev, false, &err);
+    if (!model) return NULL;
+    struct qrn_seq *seq = test_seq(model, 0);
+    const int64_t n_vocab = qrn_model_info(model)->vocab_size;
+    float *all = malloc((size_t)(ROUNDED * n_vocab) * sizeof *all);
+    float *first = test_append_all(model, seq, f->ids, MANY, 0),
+          *then = test_append_all(model, seq, f->ids + MANY, ROUNDED - MANY, 1);
+    memcpy(all, first, (size_t)(MANY * n_vocab) * sizeof *all);
+    memcpy(all + MANY * n_vocab, then, (size_t)((ROUNDED - MANY) * n_vocab) * sizeof *all);
+    free(first);
+    free(then);
+    qrn_seq_destroy(seq);
+    qrn_model_close(model);
+    return all;
+}
+
+/* Rounded activations, of many tokens as bf16 where the device multiplies so and of few as 8 bits, stay
+ * as near to those of float32 as on the CPU, which has 8 bits for all: this model is sensitive. */
+static void check_rounded(const char *path, struct qrn_device *dev)
+{
+    struct fixture f = {.path = path, .exact = true, .cpu = test_device(1)};
+    for (int i = 0; i < ROUNDED; i++) f.ids[i] = i * 7 % 90;
+    float *exact = logits_on(&f, f.cpu);
+    f.exact = false;
+    float *near = logits_on(&f, f.cpu), *got = logits_on(&f, dev);
+    if (got) {
+        struct qrn_error err;
+        struct qrn_model *model = open_on(&f, f.cpu, false, &err);
+        const int64_t n = ROUNDED * qrn_model_info(model)->vocab_size;
+        const double allowed = 1.5 * test_max_difference(near, exact, n),
+                     worst = test_max_difference(got, exact, n);
+        qrn_model_close(model);
+        print_message("%s: %g from float32, %g allowed\n", path, worst, allowed);
+        if (!(worst <= allowed)) fail_msg("%s: %g from float32, %g allowed", path, worst, allowed);
+    }
+    free(exact);
+    free(near);
+    free(got);
+    qrn_device_close(f.cpu);
+}
+
+static void test_gpu_rounded(void **state)
+{
+    (void)state;
+    struct qrn_error err;
+    char file[512];
+    struct qrn_device *dev = op_test_open_gpu(&err);
+    if (!dev) skip();
+    (void)snprintf(file, sizeof file, "%s", temp_path("rounded.gguf"));
+    for (enum toy_kind kind = TOY_DENSE; kind <= TOY_MOE; kind++) {
+        const struct qrn_quantize_options o = {
+            .path = make_toy(kind), .out_path = file, .type = "Q8_0"};
+        if (qrn_quantize(&o, &err) != QRN_OK) fail_msg("%s", err.text);
+        check_rounded(file, dev);
+        assert_int_equal(remove(file), 0);
+    }
+    qrn_device_close(dev);
+}
+
 /* --- what goes wrong on a GPU --- */
 
 /* A sequence, a fork, a file: the first failure, with everything closed again. */
@@ -521,9 +588,10 @@ static void test_gpu_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_far),     cmocka_unit_test(test_far_files),
-        cmocka_unit_test(test_traffic), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_gpu),     cmocka_unit_test(test_gpu_failures),
+        cmocka_unit_test(test_far),          cmocka_unit_test(test_far_files),
+        cmocka_unit_test(test_traffic),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_gpu),          cmocka_unit_test(test_gpu_rounded),
+        cmocka_unit_test(test_gpu_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
