@@ -11,6 +11,7 @@
 #define QUERN_OPS_GDN_H
 
 #include <quern/op_functions.h>
+#include <quern/ops_matmul.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -129,6 +130,11 @@ QRN_OP_FUNCTIONS(gated_delta_net);
  * stay there, so that a sequence can be rolled back: into the same chunk by calling with an earlier
  * position, over an edge by giving the old state as well.  Rows not yet reached are never read.
  *
+ * q, k, v and out are all f32 or all bf16.  acts is QRN_ACT_F32, or QRN_ACT_BF16, which permits to
+ * round what is multiplied (q, k, v, u, the state and its products' factors) to bf16; sums, states
+ * and rows stay float32, and the same call has the same bits, but those of another cut may differ in
+ * what was rounded.
+ *
  * Addresses, with the offset added, are 8-byte aligned, those of one sequence shared with no other
  * of the call; they are trusted.  The three states of one may be the same memory or apart, so may
  * the two rows.  Addresses that a call does not come to may be 0.  Sizes: qrn_gdn_state_bytes,
@@ -147,6 +153,7 @@ struct qrn_gdn_open_chunk_args {
     size_t rows_offset;
     float scale;
     enum qrn_head_map head_map;
+    enum qrn_activation_type acts;
 };
 QRN_OP_FUNCTIONS(gdn_open_chunk);
 

@@ -7,7 +7,7 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     const struct qrn_gated_delta_net_args *a = args;
     const char *op = "gated_delta_net";
     struct gdn_sizes z;
-    QRN_TRY(gdn_check_tokens(op, &a->q, &a->k, &a->v, &a->g, &a->beta, &a->out, &z, err));
+    QRN_TRY(gdn_check_tokens(op, &a->q, &a->k, &a->v, &a->g, &a->beta, &a->out, QRN_F32, &z, err));
     QRN_TRY(gdn_check_heads(op, a->head_map, z.n_k_heads, z.n_v_heads, err));
     if (a->gate_sign != QRN_GATE_LOG_DECAY && a->gate_sign != QRN_GATE_POSITIVE)
         return qrn_fail(

@@ -107,16 +107,18 @@ static inline enum qrn_status gdn_check_position_data(const char *op,
     return QRN_OK;
 }
 
-/* q, k, v, g, beta and out as the recurrence and the open chunk take them: float32. */
+/* q, k, v, g, beta and out as the recurrence and the open chunk take them: g and beta are float32,
+ * the others of one type. */
 static inline enum qrn_status
 gdn_check_tokens(const char *op, const struct qrn_tensor *q, const struct qrn_tensor *k,
                  const struct qrn_tensor *v, const struct qrn_tensor *g,
-                 const struct qrn_tensor *beta, const struct qrn_tensor *out, struct gdn_sizes *z,
-                 struct qrn_error *err)
+                 const struct qrn_tensor *beta, const struct qrn_tensor *out, enum qrn_dtype type,
+                 struct gdn_sizes *z, struct qrn_error *err)
 {
     static const char *const names[] = {"q", "k", "v", "g", "beta", "out"};
     const struct qrn_tensor *const all[] = {q, k, v, g, beta, out};
-    for (int i = 0; i < 6; i++) QRN_TRY(gdn_check_f32(op, names[i], all[i], err));
+    for (int i = 0; i < 6; i++)
+        QRN_TRY(qrn_check_dtype(op, names[i], all[i], err, 1, i == 3 || i == 4 ? QRN_F32 : type));
     QRN_TRY(qrn_check_shape(op, "q", q, err, 3, (int64_t)-1, (int64_t)-1, (int64_t)-1));
     z->n_tokens = q->shape[0];
     z->n_k_heads = q->shape[1];

@@ -40,7 +40,13 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     const struct qrn_gdn_open_chunk_args *a = args;
     const char *op = "gdn_open_chunk";
     struct gdn_sizes z;
-    QRN_TRY(gdn_check_tokens(op, &a->q, &a->k, &a->v, &a->g, &a->beta, &a->out, &z, err));
+    QRN_TRY(gdn_check_f32_or_bf16(op, "q", &a->q, err));
+    QRN_TRY(gdn_check_tokens(op, &a->q, &a->k, &a->v, &a->g, &a->beta, &a->out, a->q.dtype, &z,
+                             err));
+    if (a->acts != QRN_ACT_F32 && a->acts != QRN_ACT_BF16)
+        return qrn_fail(err, QRN_ERR_ARGUMENT,
+                        "%s: acts is %d, wants QRN_ACT_F32 (%d) or QRN_ACT_BF16 (%d)", op,
+                        (int)a->acts, QRN_ACT_F32, QRN_ACT_BF16);
     QRN_TRY(gdn_check_heads(op, a->head_map, z.n_k_heads, z.n_v_heads, err));
     QRN_TRY(gdn_check_ragged(op, &a->seq_begin, &z.n_seqs, err));
     QRN_TRY(qrn_check_dtype(op, "position", &a->position, err, 1, QRN_I32));
@@ -165,7 +171,9 @@ static void cost(const void *args, double *n_flops, double *n_bytes)
     *n_flops = T * (Hv * (6 * dk * dv + 4 * open * dv) + Hk * 4 * open * dk);
     const double chunks = T / CHUNK > n_seqs ? T / CHUNK : n_seqs;
     const double state = Hv * dk * dv, rows = open * (Hk * dk + Hv * dv);
-    *n_bytes = 4 * (T * (2 * Hk * dk + 2 * Hv * dv) + chunks * (state + rows) + T / CHUNK * state);
+    const double element = a->q.dtype == QRN_BF16 ? 2 : 4;
+    *n_bytes = element * T * (2 * Hk * dk + 2 * Hv * dv) +
+               4 * (chunks * (state + rows) + T / CHUNK * state);
 }
 
 static const struct qrn_operand operands[] = {

@@ -93,6 +93,22 @@ template <int n> static inline void qrn_wgmma_wait()
     emulated_exchange(0xffffffffu, "at wgmma.wait_group", nullptr, 0);
 }
 template <int n> static inline void qrn_wgmma_hold(float (&)[n]) {}
+template <int n> static inline void qrn_wgmma_hold(uint32_t (&)[n][4]) {}
+static inline uint32_t qrn_bf16_pair(float a, float b)
+{
+    return qrn_bf16_of_float(a) | (uint32_t)qrn_bf16_of_float(b) << 16;
+}
+static inline void qrn_stmatrix4_transposed(void *row, const uint32_t (&x)[4])
+{
+    const unsigned char *given = emulated_exchange(0xffffffffu, "at stmatrix", &row, sizeof row);
+    const int column = (int)emulated_lane / 4, r = (int)emulated_lane % 4 * 2;
+    for (int m = 0; m < 4; m++)
+        for (int i = 0; i < 2; i++) {
+            uint16_t *to;
+            std::memcpy(&to, given + EMULATED_DEPOSIT * (8 * m + r + i), sizeof to);
+            to[column] = (uint16_t)(x[m] >> 16 * i);
+        }
+}
 
 static inline void emulated_queue(emulated_product p)
 {

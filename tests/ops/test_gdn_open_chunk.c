@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * gdn_open_chunk: against the plain recurrence in float64, and one sequence, one set of bits:
  * however it is cut into calls, with any threads, alone or in a batch, and after going back. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "support/op_test.h"
 #include "support/sanitized.h"
 
@@ -34,6 +36,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 struct tokens {
     const struct shape *z;
     struct qrn_tensor q, k, v, g, beta;
+    enum qrn_activation_type acts;
 };
 
 enum decay { MILD, STRONG, ABYSS };
@@ -136,12 +139,19 @@ static void call_add(struct call *c, int i, const struct sequence *s, int64_t n)
 static void call_finish(struct call *c, int n_seqs, const struct tokens *w, struct qrn_tensor out)
 {
     c->args = (struct qrn_gdn_open_chunk_args){
-        .q = w->q, .k = w->k, .v = w->v, .g = w->g, .beta = w->beta, .out = out,
+        .q = w->q,
+        .k = w->k,
+        .v = w->v,
+        .g = w->g,
+        .beta = w->beta,
+        .out = out,
         .seq_begin = qrn_tensor_1d(QRN_I32, c->seq_begin, n_seqs + 1),
         .position = qrn_tensor_1d(QRN_I32, c->position, n_seqs),
         .state = qrn_tensor_2d(QRN_ADDRESS, c->state, n_seqs, 3),
         .rows = qrn_tensor_2d(QRN_ADDRESS, c->rows, n_seqs, 2),
-        .scale = 1.5f, .head_map = w->z->map};
+        .scale = 1.5f,
+        .head_map = w->z->map,
+        .acts = w->acts};
 }
 
 /* A GPU may be an emulated one, a hundred times slower: it has less to do.  Which of its kernels
@@ -155,11 +165,12 @@ static void run(struct qrn_device *dev, const struct qrn_kernel *k,
                 const struct qrn_gdn_open_chunk_args *a)
 {
     struct qrn_error err;
-    const enum qrn_status status = is_gpu(dev) ? qrn_op_call(dev, QRN_OP_gdn_open_chunk, a, &err)
+    const enum qrn_status status = is_gpu(dev) || !k
+                                       ? qrn_op_call(dev, QRN_OP_gdn_open_chunk, a, &err)
                                    : qrn_op_check(qrn_op(QRN_OP_gdn_open_chunk), a, &err) != QRN_OK
                                        ? QRN_ERR_ARGUMENT
                                        : qrn_kernel_run(dev, k, a, &err);
-    if (status != QRN_OK) fail_msg("%s: %s", k->name, err.text);
+    if (status != QRN_OK) fail_msg("%s: %s", k ? k->name : "the device", err.text);
 }
 
 /* n tokens of w from position on; out holds all of w's tokens. */
@@ -603,6 +614,162 @@ static void test_strided(void **state)
     mem_free_all(&m);
 }
 
+/* --- operands rounded to bf16 --- */
+
+static const struct shape rounded_shapes[] = {
+    {1, 1, 128, 128, QRN_HEADS_BLOCK, "one head"},
+    {1, 5, 128, 128, QRN_HEADS_BLOCK, "more than four value heads of a key head"},
+    {2, 4, 128, 128, QRN_HEADS_TILED, "heads tiled"},
+    {2, 4, 128, 128, QRN_HEADS_BLOCK, "heads in blocks"},
+};
+enum { N_ROUNDED = sizeof rounded_shapes / sizeof *rounded_shapes };
+
+/* Numbers that bf16 has, as f32 or as bf16. */
+static void round_tokens(struct mem *m, struct tokens *w, enum qrn_dtype dtype)
+{
+    struct qrn_tensor *const all[] = {&w->q, &w->k, &w->v};
+    for (int i = 0; i < 3; i++) {
+        const struct qrn_tensor t = mem_tensor(m, dtype, 3, all[i]->shape);
+        for (int64_t j = 0; j < qrn_tensor_n_elements(&t); j++) {
+            const uint16_t h = qrn_float_to_bf16(((const float *)all[i]->data)[j]);
+            if (dtype == QRN_BF16)
+                ((uint16_t *)t.data)[j] = h;
+            else
+                ((float *)t.data)[j] = qrn_bf16_to_float(h);
+        }
+        *all[i] = t;
+    }
+    w->acts = QRN_ACT_BF16;
+}
+
+/* By norms. */
+static double norm_error(const struct qrn_tensor *got, const double *want, int64_t n)
+{
+    double errors = 0.0, squares = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = got->dtype == QRN_F32
+                             ? (double)((const float *)got->data)[i]
+                             : (double)qrn_bf16_to_float(((const uint16_t *)got->data)[i]);
+        errors += (x - want[i]) * (x - want[i]);
+        squares += want[i] * want[i];
+    }
+    return sqrt(errors / squares);
+}
+
+/* A sequence to a state three edges on, cut in several ways: chunks begin and end within calls. */
+static void rounded_sequence(struct qrn_device *dev, const struct shape *z, enum decay decay,
+                             enum qrn_dtype dtype)
+{
+    enum { T = 203, EDGE = 192 };
+    static const int64_t cuts[] = {T, 70};
+    struct mem m = {0};
+    struct rng r = {91};
+    struct tokens w = make_tokens(&m, &r, z, T, decay), exact = w;
+    const int64_t shape[] = {T, z->n_v_heads, z->d_v};
+    const int64_t n_out = T * z->n_v_heads * z->d_v, n_state = z->n_v_heads * z->d_k * z->d_v;
+    struct qrn_tensor out = mem_tensor(&m, dtype, 3, shape);
+    double *S = calloc((size_t)(n_state + n_out), sizeof *S), *want = S + n_state;
+    round_tokens(&m, &exact, QRN_F32);
+    round_tokens(&m, &w, dtype);
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        struct sequence s = make_sequence(&m, z, i & 1);
+        start(&s, z, 3);
+        for (int64_t j = 0; j < n_state; j++) S[j] = (double)s.state[0][j];
+        recurrence(S, &exact, EDGE, 1.5, want);
+        memset(out.data, 0xff, out.n_bytes);
+        feed_to(dev, NULL, &w, &s, T, cuts[i], out);
+        const struct qrn_tensor state = {.data = s.state[EDGE / C & 1], .dtype = QRN_F32};
+        const double e_out = norm_error(&out, want, EDGE * z->n_v_heads * z->d_v),
+                     e_state = norm_error(&state, S, n_state);
+        if (!(e_out <= 6e-3 && e_state <= 6e-3))
+            fail_msg("%s, %s, decay %d, calls of %" PRId64 ": out %.3g, state %.3g, 6e-3 allowed",
+                     z->why, qrn_dtype_info(dtype)->name, (int)decay, cuts[i], e_out, e_state);
+        recurrence(S,
+                   &(struct tokens){.z = z,
+                                    .q = qrn_tensor_slice(exact.q, 0, EDGE, T - EDGE),
+                                    .k = qrn_tensor_slice(exact.k, 0, EDGE, T - EDGE),
+                                    .v = qrn_tensor_slice(exact.v, 0, EDGE, T - EDGE),
+                                    .g = qrn_tensor_slice(exact.g, 0, EDGE, T - EDGE),
+                                    .beta = qrn_tensor_slice(exact.beta, 0, EDGE, T - EDGE)},
+                   T - EDGE, 1.5, want);
+        const struct qrn_tensor rest = qrn_tensor_slice(out, 0, EDGE, T - EDGE);
+        const double e_rest = norm_error(&rest, want, (T - EDGE) * z->n_v_heads * z->d_v);
+        if (!(e_rest <= 8e-3))
+            fail_msg("%s, %s, calls of %" PRId64 ": behind the last edge %.3g", z->why,
+                     qrn_dtype_info(dtype)->name, cuts[i], e_rest);
+    }
+    free(S);
+    mem_free_all(&m);
+}
+
+static void test_rounded_sequence(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open_for(&d, 1, QRN_OP_gdn_open_chunk);
+    struct qrn_device *dev = d.dev[d.n - 1];
+    for (size_t i = 0; i < N_ROUNDED; i++) {
+        const enum decay decay = i == 1 ? STRONG : i == 2 ? ABYSS : MILD;
+        if (i % 3 == 0) rounded_sequence(dev, &rounded_shapes[i], decay, QRN_F32);
+        if (i < 3 && is_gpu(dev)) rounded_sequence(dev, &rounded_shapes[i], decay, QRN_BF16);
+    }
+    devices_close(&d);
+}
+
+/* Sequences at all kinds of places in one call, the bytes around out, the same bits again; and what
+ * stands in one of them stays there. */
+static void rounded_batch(struct qrn_device *dev, const struct shape *z, enum qrn_dtype dtype)
+{
+    enum { N = 6, TOTAL = 1 + 3 + 65 + 130 + 2, WILD = 3 };
+    static const int32_t positions[N] = {0, 62, 64, 127, 256, 63}; /* open rows of a run stay */
+    static const int64_t lengths[N] = {1, 3, 0, 65, 130, 2};
+    struct mem m = {0};
+    struct rng r = {17};
+    struct call *c = make_call(&m);
+    struct tokens w = make_tokens(&m, &r, z, TOTAL, STRONG);
+    round_tokens(&m, &w, dtype);
+    for (int s = 0; s < N; s++) {
+        struct sequence q = make_sequence(&m, z, false), start_of = make_sequence(&m, z, false);
+        start(&start_of, z, (uint64_t)s);
+        q.position = positions[s];
+        fill_rows(&r, z, &q, STRONG);
+        call_add(c, s, &q, lengths[s]);
+        c->state[s][0] = (uintptr_t)start_of.state[0]; /* apart: every run begins alike */
+    }
+    const struct qrn_tensor wide =
+        mem_tensor(&m, dtype, 3, (const int64_t[]){TOTAL, z->n_v_heads + 1, z->d_v});
+    call_finish(c, N, &w, qrn_tensor_slice(wide, 1, 0, z->n_v_heads));
+    /* rows of random keys and u: some tokens are far above the mean */
+    op_test_against_reference(dev, QRN_OP_gdn_open_chunk, &c->args, 6e-2, z->why);
+    if (dtype == QRN_F32) op_test_same_bits(QRN_OP_gdn_open_chunk, &c->args, z->why);
+    run(dev, NULL, &c->args);
+    char *before = malloc(wide.n_bytes);
+    memcpy(before, wide.data, wide.n_bytes);
+    const size_t value = (size_t)w.v.stride[0] * (dtype == QRN_F32 ? 4 : 2);
+    memset((char *)w.v.data + value * (size_t)c->seq_begin[WILD], 0xff,
+           value * (size_t)lengths[WILD]);
+    run(dev, NULL, &c->args);
+    const size_t row = (size_t)wide.stride[0] * (dtype == QRN_F32 ? 4 : 2);
+    for (int s = 0; s < N; s++)
+        if (s != WILD)
+            assert_memory_equal(before + row * (size_t)c->seq_begin[s],
+                                (char *)wide.data + row * (size_t)c->seq_begin[s],
+                                row * (size_t)lengths[s]);
+    free(before);
+    mem_free_all(&m);
+}
+
+static void test_rounded_batch(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open_for(&d, 1, QRN_OP_gdn_open_chunk);
+    struct qrn_device *dev = d.dev[d.n - 1];
+    for (size_t i = 0; i < 2 && is_gpu(dev); i++)
+        rounded_batch(dev, &rounded_shapes[2 * i], i ? QRN_BF16 : QRN_F32);
+    devices_close(&d);
+}
+
 static void test_sizes(void **state)
 {
     (void)state;
@@ -636,8 +803,12 @@ static void test_errors(void **state)
 #define FAILS(status, text) op_test_fails(dev, QRN_OP_gdn_open_chunk, &a, status, text); a = c->args
     a.k.n_dims = 0;
     FAILS(QRN_ERR_ARGUMENT, "gdn_open_chunk: k is missing");
+    a.q.dtype = QRN_F16;
+    FAILS(QRN_ERR_DTYPE, "q is f16, wants f32 or bf16");
     a.q.dtype = QRN_BF16;
-    FAILS(QRN_ERR_DTYPE, "q is bf16, wants f32");
+    FAILS(QRN_ERR_DTYPE, "k is f32, wants bf16");
+    a.acts = QRN_ACT_Q8;
+    FAILS(QRN_ERR_ARGUMENT, "acts is 1, wants QRN_ACT_F32 (0) or QRN_ACT_BF16 (2)");
     a.k.shape[2] = 32;
     FAILS(QRN_ERR_SHAPE, "k.shape[2] is 32, wants 64 (that of q)");
     a.v.shape[0] = 2;
@@ -695,11 +866,12 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_state),
-        cmocka_unit_test(test_splits),    cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_rollback),  cmocka_unit_test(test_untouched),
-        cmocka_unit_test(test_strided),   cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_errors),   cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_reference),        cmocka_unit_test(test_state),
+        cmocka_unit_test(test_splits),           cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_rollback),         cmocka_unit_test(test_untouched),
+        cmocka_unit_test(test_strided),          cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_errors),           cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_rounded_sequence), cmocka_unit_test(test_rounded_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

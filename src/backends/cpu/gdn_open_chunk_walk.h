@@ -206,6 +206,13 @@ static inline struct gdn_open_sizes gdn_open_sizes_of(const struct qrn_gdn_open_
     return z;
 }
 
+/* What these kernels take: they sum in float32 whatever acts permits. */
+static inline bool gdn_open_chunk_takes(const void *args)
+{
+    const struct qrn_gdn_open_chunk_args *a = args;
+    return a->q.dtype == QRN_F32;
+}
+
 static inline size_t gdn_open_chunk_scratch(const void *args, int n_threads)
 {
     const struct qrn_gdn_open_chunk_args *a = args;

@@ -43,7 +43,8 @@ static void keep(struct qrn_cuda_stream *s, struct qrn_gdn_open_chunk_params *p)
 static bool tiles_support(const void *args)
 {
     const struct qrn_gdn_open_chunk_args *a = args;
-    return a->q.shape[2] <= QRN_GDN_TILE_MAX_KEY && a->q.shape[0] > 4 * a->position.shape[0];
+    return a->q.dtype == QRN_F32 && a->q.shape[2] <= QRN_GDN_TILE_MAX_KEY &&
+           a->q.shape[0] > 4 * a->position.shape[0];
 }
 
 /* Turned keys and queries (in whose place the products of keys come), state and rows u. */
@@ -74,10 +75,16 @@ const struct qrn_kernel qrn_cuda_gdn_open_chunk_tiles = {
     .op = QRN_OP_gdn_open_chunk,
     .name = "cuda.gdn_open_chunk.tiles",
     .needs = QRN_CUDA_SM80,
-    .serves = "d_k up to 128, more than 4 tokens a sequence",
+    .serves = "f32, d_k up to 128, more than 4 tokens a sequence",
     .supports = tiles_support,
     .run = run_tiles,
 };
+
+static bool steps_support(const void *args)
+{
+    const struct qrn_gdn_open_chunk_args *a = args;
+    return a->q.dtype == QRN_F32;
+}
 
 /* Few heads are cut into slices, so that all multiprocessors have some; each column is summed alone,
  * so that changes no bit. */
@@ -104,5 +111,7 @@ const struct qrn_kernel qrn_cuda_gdn_open_chunk_steps = {
     .op = QRN_OP_gdn_open_chunk,
     .name = "cuda.gdn_open_chunk.steps",
     .needs = QRN_CUDA_SM80,
+    .serves = "f32",
+    .supports = steps_support,
     .run = run_steps,
 };

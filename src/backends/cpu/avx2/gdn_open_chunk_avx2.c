@@ -15,5 +15,6 @@ static void run(void *lane, const void *args)
 const struct qrn_kernel qrn_cpu_gdn_open_chunk_avx2 = {
     .op = QRN_OP_gdn_open_chunk, .name = "cpu.gdn_open_chunk.avx2",
     .needs = QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C,
+    .serves = "f32 tensors", .supports = gdn_open_chunk_takes,
     .scratch_bytes = gdn_open_chunk_scratch, .run = run,
 };

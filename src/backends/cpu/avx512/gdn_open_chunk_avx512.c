@@ -14,5 +14,6 @@ static void run(void *lane, const void *args)
 
 const struct qrn_kernel qrn_cpu_gdn_open_chunk_avx512 = {
     .op = QRN_OP_gdn_open_chunk, .name = "cpu.gdn_open_chunk.avx512", .needs = QRN_CPU_AVX512,
+    .serves = "f32 tensors", .supports = gdn_open_chunk_takes,
     .scratch_bytes = gdn_open_chunk_scratch, .run = run,
 };

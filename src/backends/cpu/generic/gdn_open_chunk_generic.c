@@ -143,5 +143,6 @@ static void run(void *lane, const void *args)
 
 const struct qrn_kernel qrn_cpu_gdn_open_chunk_generic = {
     .op = QRN_OP_gdn_open_chunk, .name = "cpu.gdn_open_chunk.generic",
+    .serves = "f32 tensors", .supports = gdn_open_chunk_takes,
     .scratch_bytes = gdn_open_chunk_scratch, .run = run,
 };

@@ -78,6 +78,31 @@ template <int n> static __device__ __forceinline__ void qrn_wgmma_hold(float (&c
     for (int i = 0; i < n; i++) asm volatile("" : "+f"(c[i])::"memory");
 }
 
+template <int n> static __device__ __forceinline__ void qrn_wgmma_hold(uint32_t (&a)[n][4])
+{
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3])::"memory");
+}
+
+/* Two floats as bf16, to the nearest; the first in the lowest bits. */
+static __device__ __forceinline__ uint32_t qrn_bf16_pair(float a, float b)
+{
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
+    return pair;
+}
+
+/* Four 8 x 8 matrices of halves to shared memory, the inverse of qrn_ldmatrix4_transposed: of matrix
+ * m this lane has rows 2t and 2t + 1 of column lane / 4 in x[m]. */
+static __device__ __forceinline__ void qrn_stmatrix4_transposed(void *row, const uint32_t (&x)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     qrn_shared_address(row)),
+                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
 /* Registers of c by sixteens, as text and as operands. */
 #define QRN_TEXT0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define QRN_TEXT1 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: MIT
+ * gdn_open_chunk on Hopper, what can be done for all chunks at once: for each value head the inverse of
+ * I + A with A[r][s] = beta_r exp(G_r - G_s) k_r.k_s (s < r), decayed scores q_r.k_s, gates.
+ *
+ * A block has a chunk of a key head: k k and k q come once from the tensor cores (1 MFLOP each, 0.5 us of
+ * a multiprocessor with four blocks) and stay in registers for the head's value heads.  The inverse is
+ * float32: diagonal blocks of 16 by substitution, a warp each; below them, a warp a block column, products
+ * of bf16 pairs (x = high + low), turned, so that each result is the next one's operand as it is.  Four
+ * blocks hide each other's latency; what is written, 17 KiB a chunk and value head, is 33 MB for 8192 tokens
+ * of 16 heads, and bounds it. */
+#include "backends/cuda/device/gdn_wgmma.cuh"
+
+enum { THREADS = 128, STRIDE = 68, DIAGONAL_STRIDE = 20, HEADS = 4 };
+
+struct below {
+    float a[GDN_CHUNK * STRIDE];                 /* A, rows */
+    float diagonal[GDN_CHUNK * DIAGONAL_STRIDE]; /* inverses of its diagonal blocks, rows */
+};
+
+struct prepare_shared {
+    union {
+        char tiles[2 * TILE]; /* k and q, until they are multiplied */
+        below matrix;
+    };
+    qrn_gdn_piece piece;
+    /* Of HEADS value heads at a time: G in two floats. */
+    float high[HEADS][GDN_CHUNK], low[HEADS][GDN_CHUNK], beta[HEADS][GDN_CHUNK];
+};
+
+struct preparer {
+    const qrn_gdn_open_chunk_params &p;
+    prepare_shared &z;
+    const double *open_G;
+    gdn_rows_of_chunk rows;
+    int kh;
+
+    /* A warp: G of rows 2 lane, 2 lane + 1 of one value head. */
+    __device__ void sum_gates(int slot, int64_t h)
+    {
+        double G[2];
+        gdn_sum_gates(G, p, rows, open_G + h * GDN_CHUNK, h);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int r = 2 * qrn_lane() + i;
+            const bool mine = r >= rows.open && r < rows.end;
+            z.beta[slot][r] = mine ? *gdn_at(p.x.beta, rows.first + r, h) : 0.0f;
+            z.high[slot][r] = (float)G[i];
+            z.low[slot][r] = (float)(G[i] - (double)(float)G[i]);
+        }
+    }
+
+    /* exp(G_r - G_s), s <= r. */
+    __device__ __forceinline__ float decay(int slot, int r, int s) const
+    {
+        return __expf((z.high[slot][r] - z.high[slot][s]) + (z.low[slot][r] - z.low[slot][s]));
+    }
+
+    __device__ void gates(int slot)
+    {
+        const int r = threadIdx.x;
+        if (r >= GDN_CHUNK) return;
+        const bool mine = r >= rows.open && r < rows.end, closes = rows.end == GDN_CHUNK;
+        const float e = qrn_exp(z.high[slot][r]), beta = z.beta[slot][r];
+        z.piece.gates.v[r] = mine ? beta : r < rows.open ? 1.0f : 0.0f;
+        z.piece.gates.p[r] = mine ? beta * e : 0.0f;
+        z.piece.gates.q[r] = mine ? p.scale * e : 0.0f;
+        z.piece.gates.edge[r] = closes ? decay(slot, GDN_CHUNK - 1, r) : 0.0f;
+        if (r < 4) z.piece.gates.last[r] = qrn_exp(z.high[slot][GDN_CHUNK - 1]);
+    }
+
+    /* This warp's 16 rows of A and scores, from its sums of products. */
+    __device__ void weigh(int slot, const float (&kk)[32], const float (&qk)[32])
+    {
+        const int warp = qrn_warp(), row = 16 * warp + qrn_lane() / 4, column = qrn_lane() % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            if (j >= 2 * warp + 2) continue; /* above the diagonal */
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int r = row + 8 * half, s = 8 * j + column;
+                const bool mine = r >= rows.open && r < rows.end;
+                float a[2], score[2];
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const bool counts = mine && s + i <= r;
+                    const float w = counts ? decay(slot, r, s + i) : 0.0f;
+                    const int at = 4 * j + 2 * half + i;
+                    score[i] = counts ? p.scale * w * qk[at] : 0.0f;
+                    a[i] = counts && s + i < r ? z.beta[slot][r] * w * kk[at] : 0.0f;
+                }
+                *(uint32_t *)(z.piece.scores + qrn_in_atom(r, 2 * s)) =
+                    qrn_bf16_pair(score[0], score[1]);
+                *(float2 *)(z.matrix.a + r * STRIDE + s) = make_float2(a[0], a[1]);
+            }
+        }
+    }
+
+    /* The warp's diagonal block: a column of its inverse a lane, both halves of the warp alike. */
+    __device__ void invert_diagonal()
+    {
+        const int first = 16 * qrn_warp(), c = qrn_lane() % 16;
+        float x[16];
+#pragma unroll
+        for (int r = 0; r < 16; r++) {
+            const float *a = z.matrix.a + (first + r) * STRIDE + first;
+            float sum = r == c ? 1.0f : 0.0f;
+#pragma unroll
+            for (int s4 = 0; s4 < r; s4 += 4) {
+                const float4 v = *(const float4 *)(a + s4);
+                const float of[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (s4 + i < r) sum = fmaf(-of[i], x[s4 + i], sum);
+            }
+            x[r] = sum;
+            if (qrn_lane() < 16) z.matrix.diagonal[(first + r) * DIAGONAL_STRIDE + c] = sum;
+        }
+    }
+
+    static __device__ __forceinline__ void split(float a, float b, uint32_t *high, uint32_t *low)
+    {
+        *high = qrn_bf16_pair(a, b);
+        *low = qrn_bf16_pair(a - qrn_float_of_bf16((uint16_t)*high),
+                             b - qrn_float_of_bf16((uint16_t)(*high >> 16)));
+    }
+
+    /* A result as an operand. */
+    struct operand {
+        uint32_t high[4], low[4];
+        __device__ __forceinline__ void take(const float (&x)[2][4])
+        {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], &high[i], &low[i]);
+        }
+    };
+
+    /* sum += x y^T, 16 x 16 each; y rows in shared memory. */
+    static __device__ __forceinline__ void multiply(float (&sum)[2][4], const operand &x,
+                                                    const float *y, int stride)
+    {
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            const float *row = y + (8 * n + qrn_lane() / 4) * stride + qrn_lane() % 4 * 2;
+            const float2 v = *(const float2 *)row, w = *(const float2 *)(row + 8);
+            uint32_t y_high[2], y_low[2];
+            split(v.x, v.y, &y_high[0], &y_low[0]);
+            split(w.x, w.y, &y_high[1], &y_low[1]);
+            qrn_mma_bf16(sum[n], x.low, y_high);
+            qrn_mma_bf16(sum[n], x.high, y_low);
+            qrn_mma_bf16(sum[n], x.high, y_high);
+        }
+    }
+
+    /* Block (i, j) of the inverse from its transposed. */
+    __device__ __forceinline__ void put_block(int i, int j, const float (&m)[2][4])
+    {
+        const int c = 16 * j + qrn_lane() / 4, r = 16 * i + qrn_lane() % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                *(uint16_t *)(z.piece.inverse +
+                              qrn_in_atom(r + 8 * n + e % 2, 2 * (c + e / 2 * 8))) =
+                    (uint16_t)qrn_bf16_pair(m[n][e], 0.0f);
+    }
+
+    /* Block column j of the inverse M, j the warp: M_ij = -D_i (sum over k = j .. i - 1 of A_ik M_kj);
+     * each M_kj is added to all sums that want it, then forgotten. */
+    __device__ void invert_below()
+    {
+        const int j = qrn_warp();
+        const float *const diagonal = z.matrix.diagonal;
+        float sums[4][2][4] = {}; /* the first is M_jj */
+        operand m;
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                sums[0][n][e] =
+                    diagonal[(16 * j + 8 * n + qrn_lane() % 4 * 2 + e % 2) * DIAGONAL_STRIDE +
+                             qrn_lane() / 4 + e / 2 * 8];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if (j + k >= 4) continue;
+            if (k > 0) {
+                float negative[2][4], x[2][4] = {};
+#pragma unroll
+                for (int n = 0; n < 2; n++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) negative[n][e] = -sums[k][n][e];
+                m.take(negative);
+                multiply(x, m, diagonal + 16 * (j + k) * DIAGONAL_STRIDE, DIAGONAL_STRIDE);
+                m.take(x);
+                put_block(j + k, j, x);
+            } else {
+                m.take(sums[0]);
+                put_block(j, j, sums[0]);
+            }
+#pragma unroll
+            for (int i = k + 1; i < 4; i++)
+                if (j + i < 4)
+                    multiply(sums[i], m, z.matrix.a + 16 * (j + i) * STRIDE + 16 * (j + k), STRIDE);
+        }
+    }
+};
+
+/* The chunk of a number, if there is one. */
+static __device__ bool find_chunk(const qrn_gdn_open_chunk_params &p, int64_t number,
+                                  gdn_sequence *q, int *wave)
+{
+    const qrn_ragged &r = p.x.sequences;
+    int64_t low = 0, high = r.n_seqs; /* the last sequence whose first number is not above */
+    while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        const int64_t begin = qrn_clamp(r.seq_begin[middle], 0, r.n_tokens);
+        if (begin / GDN_CHUNK + 2 * middle <= number)
+            low = middle;
+        else
+            high = middle;
+    }
+    if (r.n_seqs == 0) return false;
+    q->find(p, low);
+    *wave = (int)(number - gdn_first_number(*q));
+    return !q->unknown && *wave >= 0 && *wave < q->n_segments();
+}
+
+/* k k and k q of the chunk, 16 rows a warp. */
+static __device__ __forceinline__ void multiply_tiles(char *tiles, float (&kk)[32], float (&qk)[32])
+{
+    const uint64_t k = qrn_tile_by_k(tiles), q = qrn_tile_by_k(tiles + TILE);
+    qrn_wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int at = i / 4 * SQUARE + i % 4 * 32;
+        qrn_wgmma_bf16<64, QRN_BY_K, QRN_BY_K>(kk, qrn_tile_moved(k, at), qrn_tile_moved(k, at),
+                                               i > 0);
+        qrn_wgmma_bf16<64, QRN_BY_K, QRN_BY_K>(qk, qrn_tile_moved(q, at), qrn_tile_moved(k, at),
+                                               i > 0);
+    }
+    qrn_wgmma_commit();
+    qrn_wgmma_wait<0>();
+    qrn_wgmma_hold(kk);
+    qrn_wgmma_hold(qk);
+}
+
+QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, 4, qrn_gdn_wgmma_params)
+{
+    QRN_DYNAMIC_SHARED(char, memory);
+    __shared__ qrn_barrier full;
+    __shared__ gdn_sequence sequence;
+    __shared__ int wave;
+    __shared__ bool exists;
+    prepare_shared &z = *(prepare_shared *)qrn_align_shared(memory, QRN_ATOM);
+    const int64_t number = blockIdx.x / p.n_k_heads, of_wave = blockIdx.x - number * p.n_k_heads;
+    preparer x{p.c, z, nullptr, {}, (int)(p.first_k_head + of_wave)};
+    if (threadIdx.x == 0) {
+        exists = find_chunk(p.c, number, &sequence, &wave);
+        qrn_barrier_init(&full, 1);
+        qrn_barriers_are_ready();
+    }
+    __syncthreads();
+    if (!exists) return;
+    gdn_segment g;
+    g.find(p.c, sequence, wave);
+    x.open_G = g.G;
+    x.rows.find(sequence, wave);
+    if (threadIdx.x == 0) {
+        qrn_barrier_arrive_expecting(&full, 2 * TILE);
+        gdn_load_tile(z.tiles, &p.k, x.rows.first, x.kh, &full);
+        gdn_load_tile(z.tiles + TILE, &p.q, x.rows.first, x.kh, &full);
+    }
+    for (int i = threadIdx.x; i < 2 * SQUARE / 16;
+         i += THREADS) /* what stays 0 above the diagonals */
+        ((uint4 *)z.piece.inverse)[i] = make_uint4(0, 0, 0, 0);
+    qrn_barrier_wait(&full, 0);
+    if (x.rows.open) {
+        gdn_place_open_keys(z.tiles, g.k + (int64_t)x.kh * WIDTH * GDN_CHUNK, x.rows.open, THREADS);
+        qrn_fence_async();
+        __syncthreads();
+    }
+    float kk[32], qk[32];
+    multiply_tiles(z.tiles, kk, qk);
+    const int ratio = (int)(p.c.x.heads.n_v / p.c.x.heads.n_k);
+    qrn_gdn_piece *to = p.pieces + (number * p.n_k_heads + of_wave) * ratio;
+    for (int i = 0; i < ratio; i++, to++) {
+        const int slot = i % HEADS;
+        if (slot == 0) {
+            __syncthreads(); /* tiles and the last heads' gates are done with */
+            if (i + qrn_warp() < ratio)
+                x.sum_gates(qrn_warp(), gdn_value_head(p.c.x.heads, x.kh, i + qrn_warp()));
+            __syncthreads();
+        }
+        x.gates(slot);
+        x.weigh(slot, kk, qk);
+        __syncwarp();
+        x.invert_diagonal();
+        __syncthreads();
+        x.invert_below();
+        __syncthreads();
+        for (int n = threadIdx.x; n < (int)sizeof(qrn_gdn_piece) / 16; n += THREADS)
+            ((uint4 *)to)[n] = ((const uint4 *)&z.piece)[n];
+        __syncthreads();
+    }
+}
+
+/* Two elements a thread. */
+QRN_DEVICE_FUNCTION(qrn_gdn_open_round, 256, 8, qrn_gdn_round_params)
+{
+    const int64_t n = p.n_tokens * p.n_heads * (WIDTH / 2), step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        const int64_t row = i / (WIDTH / 2), t = row / p.n_heads;
+        const float *from = gdn_at(p.from, t, row - t * p.n_heads) + i % (WIDTH / 2) * 2;
+        p.to[i] = qrn_bf16_pair(from[0], from[1]);
+    }
+}
+
+/* What stays of a sequence's last two chunks besides u: keys and G, when nobody reads the old ones any
+ * more; the older chunk first, as both may be one memory.  A block has 16 elements of a key head's keys and
+ * some of its value heads. */
+QRN_DEVICE_FUNCTION(qrn_gdn_open_leave, 256, 4, qrn_gdn_wgmma_params)
+{
+    enum { PARTS = QRN_GDN_WGMMA_PARTS, ELEMENTS = WIDTH / PARTS };
+    const qrn_gdn_open_chunk_params &c = p.c;
+    const int64_t item = blockIdx.x / PARTS, s = item / c.x.heads.n_k,
+                  kh = item - s * c.x.heads.n_k, ratio = c.x.heads.n_v / c.x.heads.n_k;
+    const int part = (int)(blockIdx.x % PARTS);
+    gdn_sequence q;
+    q.find(c, s);
+    const int n_waves = q.unknown ? 0 : q.n_segments();
+    for (int wave = n_waves > 2 ? n_waves - 2 : 0; wave < n_waves; wave++) {
+        gdn_segment g;
+        gdn_rows_of_chunk rows;
+        g.find(c, q, wave);
+        rows.find(q, wave);
+        for (int i = threadIdx.x; i < GDN_CHUNK * ELEMENTS; i += blockDim.x) {
+            const int r = i / ELEMENTS, e = part * ELEMENTS + i % ELEMENTS;
+            if (r < rows.open || r >= rows.end) continue;
+            const int64_t from = (rows.first + r) * c.x.k.token + kh * c.x.k.head + e;
+            g.k[(kh * WIDTH + e) * GDN_CHUNK + r] =
+                p.out_is_bf16 ? qrn_float_of_bf16(((const uint16_t *)c.x.k.data)[from])
+                              : c.x.k.data[from];
+        }
+        for (int64_t i = part * 8 + qrn_warp(); i < ratio; i += 8 * PARTS) {
+            const int64_t h = gdn_value_head(c.x.heads, kh, i);
+            double G[2];
+            gdn_sum_gates(G, c, rows, g.G + h * GDN_CHUNK, h);
+#pragma unroll
+            for (int n = 0; n < 2; n++) {
+                const int r = 2 * qrn_lane() + n;
+                if (r >= rows.open && r < rows.end) g.G[h * GDN_CHUNK + r] = G[n];
+            }
+        }
+        __syncthreads();
+    }
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: MIT
+ * gdn_open_chunk on Hopper, what goes from chunk to chunk: with P = S0 k and pieces from
+ * gdn_open_prepare_sm90a.cu
+ *     rhs = v V - p P;  u = inverse rhs;  out = q (S0 q) + scores u;  S = exp(G_C) S + k (edge u)
+ *
+ * All is turned: a warpgroup has 64 columns of d_v as rows, of the state, P, u and out alike.  So each
+ * result is in registers as the next product wants its first operand, the state among them, and nothing
+ * but k, q, v, pieces come to shared memory: no warpgroup waits for another.  64 columns take 1024 cycles
+ * of the tensor cores a chunk (S0 k 256, S0 q 256, u 128, scores u 128, S 256); the chain of the state is
+ * S0 k, rhs, u, edge u, S, its rounding: 640 of them and about 400 of latency and conversions, which S0 q and
+ * scores u fill.  So a chunk takes 0.6 us where a multiprocessor has one warpgroup, 1.2 us where it has two
+ * (which read k, q and pieces once: 82 KB a chunk of 128 columns against 114 KB), three stages ahead.
+ * Registers: state 64 and 32 rounded, sums 32 each of P or u and out, operands 32. */
+#include "backends/cuda/device/gdn_wgmma.cuh"
+
+enum { STAGES = QRN_GDN_WGMMA_STAGES, COLUMNS = 64, PIECE = sizeof(qrn_gdn_piece) };
+
+template <int n_groups> struct stage {
+    char k[TILE], q[TILE];
+    __align__(1024) qrn_gdn_piece piece;
+    __align__(1024) char v[n_groups * SQUARE];
+};
+
+template <int n_groups> struct wgmma_shared {
+    stage<n_groups> stages[STAGES];
+    char out[n_groups * SQUARE];
+};
+
+template <int n_groups> struct walker {
+    const qrn_gdn_wgmma_params &p;
+    wgmma_shared<n_groups> &z;
+    qrn_barrier *full, *empty;
+    const gdn_sequence &sequence;
+    int h, kh, first; /* first: this warpgroup's column */
+    const qrn_gdn_piece *pieces;
+    int64_t piece_step;
+
+    __device__ void load(int wave, int at)
+    {
+        stage<n_groups> &s = z.stages[at];
+        gdn_rows_of_chunk rows;
+        rows.find(sequence, wave);
+        qrn_barrier_arrive_expecting(&full[at], 2 * TILE + PIECE + n_groups * SQUARE);
+        gdn_load_tile(s.k, &p.k, rows.first, kh, &full[at]);
+        gdn_load_tile(s.q, &p.q, rows.first, kh, &full[at]);
+        qrn_bulk_copy(&s.piece, pieces + wave * piece_step, PIECE, &full[at]);
+        for (int i = 0; i < n_groups; i++)
+            qrn_tensor_copy(s.v + i * SQUARE, &p.v, first + COLUMNS * i, rows.first, h, &full[at]);
+    }
+
+    /* Where rows of this lane are: column of d_v of c[4 j + 0, 1]. */
+    static __device__ __forceinline__ int lane_row()
+    {
+        return qrn_warp() % 4 * 16 + qrn_lane() / 4;
+    }
+
+    __device__ void load_state(float (&S)[64], const float *state) const
+    {
+        const float *from = state + (int64_t)h * WIDTH * WIDTH + first + lane_row();
+#pragma unroll
+        for (int i = 0; i < 64; i++)
+            S[i] = from[(i / 4 * 8 + qrn_lane() % 4 * 2 + i % 2) * WIDTH + i % 4 / 2 * 8];
+    }
+    __device__ void store_state(const float (&S)[64], float *state) const
+    {
+        float *to = state + (int64_t)h * WIDTH * WIDTH + first + lane_row();
+#pragma unroll
+        for (int i = 0; i < 64; i++)
+            to[(i / 4 * 8 + qrn_lane() % 4 * 2 + i % 2) * WIDTH + i % 4 / 2 * 8] = S[i];
+    }
+
+    /* Open rows of earlier calls: k, and u in the place of v. */
+    __device__ void place_open_rows(stage<n_groups> &s, const gdn_segment &g)
+    {
+        gdn_place_open_keys(s.k, g.k + (int64_t)kh * WIDTH * GDN_CHUNK, g.open, 128 * n_groups);
+        const int mine = threadIdx.x % 128;
+        char *v = s.v + threadIdx.x / 128 * SQUARE;
+        for (int i = mine; i < g.open * COLUMNS; i += 128)
+            *gdn_in_tile(v, i / COLUMNS, i % COLUMNS) = qrn_bf16_of_float(
+                g.u[((int64_t)h * GDN_CHUNK + i / COLUMNS) * WIDTH + first + i % COLUMNS]);
+        qrn_fence_async();
+        qrn_sync_some(1, 128 * n_groups);
+    }
+
+    /* x = v V - p x, as operands; rows from end on are not there. */
+    template <bool whole>
+    __device__ __forceinline__ void right_side(uint32_t (&to)[4][4], const float (&x)[32],
+                                               const stage<n_groups> &s, int end) const
+    {
+        const char *v = s.v + threadIdx.x / 128 * SQUARE;
+        const int lane = qrn_lane(), t = lane % 4 * 2;
+        const int token = lane / 16 * 8 + lane % 8,
+                  at = (qrn_warp() % 4 * 16 + lane / 8 % 2 * 8) * 2;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t values[4];
+            qrn_ldmatrix4_transposed(values, v + qrn_in_atom(16 * i + token, at));
+#pragma unroll
+            for (int m = 0; m < 4; m++) {
+                const int r = 16 * i + m / 2 * 8 + t;
+                const float2 b = *(const float2 *)(s.piece.gates.v + r),
+                             c = *(const float2 *)(s.piece.gates.p + r);
+                const float *of = x + 4 * (2 * i + m / 2) + m % 2 * 2;
+                float y0 = fmaf(b.x, qrn_float_of_bf16((uint16_t)values[m]), -(c.x * of[0]));
+                float y1 = fmaf(b.y, __uint_as_float(values[m] & 0xffff0000u), -(c.y * of[1]));
+                if (!whole) {
+                    y0 = r < end ? y0 : 0.0f;
+                    y1 = r + 1 < end ? y1 : 0.0f;
+                }
+                to[i][m] = qrn_bf16_pair(y0, y1);
+            }
+        }
+    }
+
+    /* Rounded, and that times a factor of each column (a token). */
+    static __device__ __forceinline__ void operands(uint32_t (&to)[4][4], const float (&x)[32])
+    {
+#pragma unroll
+        for (int i = 0; i < 16; i++) to[i / 4][i % 4] = qrn_bf16_pair(x[2 * i], x[2 * i + 1]);
+    }
+    static __device__ __forceinline__ void operands(uint32_t (&to)[4][4], const float (&x)[32],
+                                                    const float *factors)
+    {
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            const float2 f = *(const float2 *)(factors + i / 2 * 8 + qrn_lane() % 4 * 2);
+            to[i / 4][i % 4] = qrn_bf16_pair(f.x * x[2 * i], f.y * x[2 * i + 1]);
+        }
+    }
+    static __device__ __forceinline__ void scale(float (&x)[32], const float *factors)
+    {
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const float2 f = *(const float2 *)(factors + 8 * j + qrn_lane() % 4 * 2);
+            x[4 * j + 0] *= f.x, x[4 * j + 1] *= f.y;
+            x[4 * j + 2] *= f.x, x[4 * j + 3] *= f.y;
+        }
+    }
+    static __device__ __forceinline__ void round_state(uint32_t (&to)[8][4], const float (&S)[64])
+    {
+#pragma unroll
+        for (int i = 0; i < 32; i++) to[i / 4][i % 4] = qrn_bf16_pair(S[2 * i], S[2 * i + 1]);
+    }
+
+    /* x = S0 tile^T. */
+    static __device__ __forceinline__ void by_state(float (&x)[32], const uint32_t (&S)[8][4],
+                                                    const char *tile)
+    {
+        const uint64_t b = qrn_tile_by_k(tile);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            qrn_wgmma_bf16<64, QRN_BY_K>(x, S[i], qrn_tile_moved(b, i / 4 * SQUARE + i % 4 * 32),
+                                         i > 0);
+    }
+    /* x (+)= a square^T. */
+    static __device__ __forceinline__ void by_square(float (&x)[32], const uint32_t (&a)[4][4],
+                                                     const void *square, bool adds)
+    {
+        const uint64_t b = qrn_tile_by_k(square);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            qrn_wgmma_bf16<64, QRN_BY_K>(x, a[i], qrn_tile_moved(b, i * 32), adds || i > 0);
+    }
+    /* S += a k. */
+    static __device__ __forceinline__ void by_keys(float (&S)[64], const uint32_t (&a)[4][4],
+                                                   const char *k)
+    {
+        const uint64_t b = qrn_tile_by_rows(k, SQUARE);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            qrn_wgmma_bf16<128, QRN_BY_ROWS>(S, a[i], qrn_tile_moved(b, i * 16 * QRN_LINE), 1);
+    }
+
+    /* Rows of out.  Those of bf16 go by shared memory, where a warp has 32 bytes of each token, to be sent
+     * later: ptxas lets sums wait for no other product. */
+    __device__ void put_out(const float (&x)[32], const gdn_rows_of_chunk &rows)
+    {
+        const int lane = qrn_lane();
+        if (p.out_is_bf16) {
+            char *mine = z.out + threadIdx.x / 128 * SQUARE;
+            const int token = lane / 16 * 8 + lane % 8,
+                      at = (qrn_warp() % 4 * 16 + lane / 8 % 2 * 8) * 2;
+            __syncwarp(); /* the last ones are sent */
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                uint32_t pairs[4];
+#pragma unroll
+                for (int m = 0; m < 4; m++)
+                    pairs[m] = qrn_bf16_pair(x[8 * i + 2 * m], x[8 * i + 2 * m + 1]);
+                qrn_stmatrix4_transposed(mine + qrn_in_atom(16 * i + token, at), pairs);
+            }
+            __syncwarp();
+            return;
+        }
+        float *to = p.c.x.out + h * p.c.x.out_head + first + lane_row();
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            const int r = i / 4 * 8 + lane % 4 * 2 + i % 2;
+            if (r >= rows.open && r < rows.end)
+                to[(rows.first + r) * p.c.x.out_token + i % 4 / 2 * 8] = x[i];
+        }
+    }
+    __device__ void send_out(const gdn_rows_of_chunk &rows) const
+    {
+        if (!p.out_is_bf16) return;
+        const int half = qrn_lane() % 2, column = qrn_warp() % 4 * 16 + half * 8;
+        const char *mine = z.out + threadIdx.x / 128 * SQUARE;
+        uint16_t *to = (uint16_t *)p.c.x.out + h * p.c.x.out_head + first + column;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int r = 16 * i + qrn_lane() / 2;
+            const uint4 v = *(const uint4 *)(mine + qrn_in_atom(r, 2 * column));
+            if (r >= rows.open && r < rows.end)
+                *(uint4 *)(to + (rows.first + r) * p.c.x.out_token) = v;
+        }
+    }
+
+    __device__ void store_u(const float (&x)[32], const gdn_segment &g,
+                            const gdn_rows_of_chunk &rows) const
+    {
+        float *to = g.u + (int64_t)h * GDN_CHUNK * WIDTH + first + lane_row();
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            const int r = i / 4 * 8 + qrn_lane() % 4 * 2 + i % 2;
+            if (r >= rows.open && r < rows.end) to[r * WIDTH + i % 4 / 2 * 8] = x[i];
+        }
+    }
+
+    /* By one lane of the last warps. */
+    __device__ void load_all()
+    {
+        const int n_waves = sequence.n_segments();
+        qrn_ring<STAGES> ring;
+        for (int wave = 0; wave < n_waves; wave++, ring.next()) {
+            qrn_barrier_wait(&empty[ring.stage], ring.parity ^ 1);
+            load(wave, ring.stage);
+        }
+    }
+
+    __device__ void walk()
+    {
+        const int n_waves = sequence.n_segments();
+        float S[64], x[32], out[32];
+        uint32_t rounded[8][4], a[4][4], b[4][4];
+        gdn_rows_of_chunk rows, before = {};
+        gdn_segment g;
+        qrn_ring<STAGES> ring;
+        int last_stage = 0;
+        g.find(p.c, sequence, 0);
+        load_state(S, g.state);
+        round_state(rounded, S);
+        for (int wave = 0; wave < n_waves; wave++, ring.next()) {
+            stage<n_groups> &s = z.stages[ring.stage];
+            rows.find(sequence, wave);
+            const bool closes = rows.end == GDN_CHUNK, keeps = wave >= n_waves - 2;
+            if (keeps) g.find(p.c, sequence, wave);
+            qrn_barrier_wait(&full[ring.stage], ring.parity);
+            if (rows.open) place_open_rows(s, g);
+            __syncwarp();
+            qrn_wgmma_hold(rounded);
+            qrn_wgmma_fence();
+            by_state(x, rounded, s.k);
+            qrn_wgmma_commit();
+            if (wave) {
+                qrn_barrier_arrive(&empty[last_stage]);
+                send_out(before);
+            }
+            qrn_wgmma_hold(out);
+            qrn_wgmma_fence();
+            by_state(out, rounded, s.q);
+            qrn_wgmma_commit();
+            const float decay = s.piece.gates.last[0];
+#pragma unroll
+            for (int i = 0; i < 64; i++) S[i] *= decay;
+            qrn_wgmma_wait<1>();
+            qrn_wgmma_hold(x);
+            if (closes)
+                right_side<true>(a, x, s, GDN_CHUNK);
+            else
+                right_side<false>(a, x, s, rows.end);
+            qrn_wgmma_hold(a);
+            qrn_wgmma_hold(x);
+            qrn_wgmma_fence();
+            by_square(x, a, s.piece.inverse, false);
+            qrn_wgmma_commit();
+            qrn_wgmma_wait<1>();
+            qrn_wgmma_hold(out);
+            scale(out, s.piece.gates.q);
+            qrn_wgmma_wait<0>();
+            qrn_wgmma_hold(x);
+            operands(b, x, s.piece.gates.edge);
+            operands(a, x);
+            qrn_wgmma_hold(S);
+            qrn_wgmma_hold(a);
+            qrn_wgmma_hold(b);
+            qrn_wgmma_hold(out);
+            qrn_wgmma_fence();
+            by_keys(S, b, s.k); /* of no use if the chunk stays open */
+            qrn_wgmma_commit();
+            by_square(out, a, s.piece.scores, true);
+            qrn_wgmma_commit();
+            if (keeps) store_u(x, g, rows);
+            qrn_wgmma_wait<1>();
+            qrn_wgmma_hold(S);
+            round_state(rounded, S);
+            qrn_wgmma_wait<0>(); /* ptxas lets no product go on into the next round */
+            qrn_wgmma_hold(out);
+            put_out(out, rows);
+            if (keeps && closes) store_state(S, g.next);
+            before = rows;
+            last_stage = ring.stage;
+        }
+        send_out(before);
+    }
+};
+
+/* A sequence whose position is out of range. */
+static __device__ void fill_nan(const qrn_gdn_wgmma_params &p, const gdn_sequence &q, int h,
+                                int first, int width)
+{
+    if (!p.out_is_bf16) {
+        gdn_fill_nan(p.c, q, h, first, width);
+        return;
+    }
+    uint16_t *to = (uint16_t *)p.c.x.out + h * p.c.x.out_head + first;
+    for (int64_t i = threadIdx.x; i < q.n * width; i += blockDim.x)
+        to[(q.begin + i / width) * p.c.x.out_token + i % width] = 0x7fc0;
+}
+
+template <int n_groups>
+static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char *memory)
+{
+    __shared__ qrn_barrier full[STAGES], empty[STAGES];
+    __shared__ gdn_sequence sequence;
+    const qrn_gdn_heads &heads = p.c.x.heads;
+    const int n_slices = WIDTH / (COLUMNS * n_groups), ratio = (int)(heads.n_v / heads.n_k);
+    const int64_t item = blockIdx.x / n_slices, n_items = p.n_k_heads * ratio, s = item / n_items,
+                  mine = item - s * n_items;
+    const int kh = (int)(p.first_k_head + mine / ratio),
+              h = (int)gdn_value_head(heads, kh, mine % ratio),
+              first = (int)(blockIdx.x % n_slices) * COLUMNS * n_groups;
+    if (threadIdx.x == 0) {
+        sequence.find(p.c, s);
+        for (int i = 0; i < STAGES; i++) {
+            qrn_barrier_init(&full[i], 1);
+            qrn_barrier_init(&empty[i], 128 * n_groups);
+        }
+        qrn_barriers_are_ready();
+    }
+    __syncthreads();
+    if (sequence.unknown) {
+        fill_nan(p, sequence, h, first, COLUMNS * n_groups);
+        return;
+    }
+    if (sequence.n == 0) return;
+    walker<n_groups> w{p,
+                       *(wgmma_shared<n_groups> *)qrn_align_shared(memory, QRN_ATOM),
+                       full,
+                       empty,
+                       sequence,
+                       h,
+                       kh,
+                       threadIdx.x < 128 * n_groups ? first + (int)(threadIdx.x / 128) * COLUMNS
+                                                    : first,
+                       p.pieces + gdn_first_number(sequence) * n_items + mine,
+                       n_items};
+    if (threadIdx.x < 128 * n_groups) {
+        if (n_groups > 1) qrn_registers_more<240>();
+        w.walk();
+    } else {
+        if (n_groups > 1) qrn_registers_fewer<24>();
+        if (threadIdx.x == 128 * n_groups) w.load_all();
+    }
+}
+
+QRN_DEVICE_FUNCTION(qrn_gdn_open_walk_64, 160, 1, qrn_gdn_wgmma_params)
+{
+    QRN_DYNAMIC_SHARED(char, memory);
+    walk<1>(p, memory);
+}
+
+QRN_DEVICE_FUNCTION(qrn_gdn_open_walk_128, 384, 1, qrn_gdn_wgmma_params)
+{
+    QRN_DYNAMIC_SHARED(char, memory);
+    walk<2>(p, memory);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ * What the kernels of gdn_open_chunk for Hopper share: chunks as tiles of 64 rows, of which some may be
+ * open ones of earlier calls and some may lie behind the end. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_GDN_WGMMA_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_GDN_WGMMA_CUH
+
+#include "backends/cuda/device/gdn_open_chunk.cuh"
+#include "backends/cuda/device/wgmma.cuh"
+#include "backends/cuda/gdn_wgmma_cuda.h"
+
+enum { WIDTH = QRN_GDN_WGMMA_WIDTH, SQUARE = QRN_GDN_WGMMA_SQUARE, TILE = 2 * SQUARE };
+
+/* Rows of a chunk: first is the token of row 0, below 0 if that would come before the tensor. */
+struct gdn_rows_of_chunk {
+    int first, open, end; /* rows open .. end - 1 are the call's */
+    __device__ void find(const gdn_sequence &q, int wave)
+    {
+        const int64_t edge = (q.first_chunk() + wave) * GDN_CHUNK, left = q.position + q.n - edge;
+        first = (int)(q.begin + edge - q.position);
+        open = wave ? 0 : (int)(q.position - edge);
+        end = left < GDN_CHUNK ? (int)left : GDN_CHUNK;
+    }
+};
+
+static __device__ __forceinline__ int64_t gdn_first_number(const gdn_sequence &q)
+{
+    return q.begin / GDN_CHUNK + 2 * q.s;
+}
+
+static __device__ __forceinline__ int64_t gdn_value_head(const qrn_gdn_heads &h, int64_t kh,
+                                                         int64_t i)
+{
+    return h.tiled ? kh + i * h.n_k : kh * (h.n_v / h.n_k) + i;
+}
+
+/* All of a chunk's rows of a tensor of 128 columns, of which two boxes of 64 columns are asked for. */
+static __device__ __forceinline__ void gdn_load_tile(void *tile, const qrn_tensor_map *map, int row,
+                                                     int head, qrn_barrier *b)
+{
+    qrn_tensor_copy(tile, map, 0, row, head, b);
+    qrn_tensor_copy((char *)tile + SQUARE, map, 64, row, head, b);
+}
+
+/* Element (row, column) of such a tile. */
+static __device__ __forceinline__ uint16_t *gdn_in_tile(void *tile, int row, int column)
+{
+    return (uint16_t *)((char *)tile + column / 64 * SQUARE + qrn_in_atom(row, column % 64 * 2));
+}
+
+/* A warp: G of rows 2 lane and 2 lane + 1 of a value head, whose open rows have it. */
+static __device__ __forceinline__ void gdn_sum_gates(double (&G)[2],
+                                                     const qrn_gdn_open_chunk_params &p,
+                                                     const gdn_rows_of_chunk &rows,
+                                                     const double *open, int64_t h)
+{
+    double x[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int r = 2 * qrn_lane() + i;
+        const bool mine = r >= rows.open && r < rows.end;
+        x[i] = mine ? (double)*gdn_at(p.x.g, rows.first + r, h) : 0.0;
+    }
+    double sum = x[0] + x[1];
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const double before = __shfl_up_sync(QRN_ALL_OF_WARP, sum, (unsigned)step);
+        if (qrn_lane() >= step) sum += before;
+    }
+    const double base = rows.open ? open[rows.open - 1] : 0.0;
+    G[0] = 2 * qrn_lane() < rows.open ? open[2 * qrn_lane()] : base + (sum - x[1]);
+    G[1] = 2 * qrn_lane() + 1 < rows.open ? open[2 * qrn_lane() + 1] : base + sum;
+}
+
+/* Keys of open rows in their place: [d_k][64] floats of this key head. */
+static __device__ __forceinline__ void gdn_place_open_keys(void *tile, const float *keys, int open,
+                                                           int n_threads)
+{
+    for (int i = threadIdx.x; i < WIDTH * GDN_CHUNK; i += n_threads)
+        if (i % GDN_CHUNK < open)
+            *gdn_in_tile(tile, i % GDN_CHUNK, i / GDN_CHUNK) = qrn_bf16_of_float(keys[i]);
+}
+
+#endif

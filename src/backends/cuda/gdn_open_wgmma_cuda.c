@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT
+ * gdn_open_chunk on Hopper's tensor cores. */
+#include "backends/cuda/gdn.h"
+#include "backends/cuda/gdn_wgmma_cuda.h"
+#include "backends/cuda/tensor_map.h"
+
+QRN_CUDA_IMAGE(gdn_open_prepare_sm90a);
+QRN_CUDA_IMAGE(gdn_open_wgmma_sm90a);
+
+enum { CHUNK = QRN_CUDA_GDN_CHUNK, WIDTH = QRN_GDN_WGMMA_WIDTH, MOST_PIECES = 60000 };
+
+_Static_assert(sizeof(struct qrn_gdn_piece) % 16 == 0, "for bulk copies");
+
+/* What a call needs beside its tensors: pieces of so many key heads at a time that they stay below a
+ * gigabyte, and f32 tensors rounded. */
+struct plan {
+    int64_t n_numbers, n_k_heads, n_launches;
+    size_t pieces_bytes, q_bytes, v_bytes;
+};
+
+static struct plan plan_of(const struct qrn_gdn_open_chunk_args *a)
+{
+    const int64_t n_tokens = a->q.shape[0], n_k_heads = a->q.shape[1], n_v_heads = a->v.shape[1];
+    struct plan p = {.n_numbers = n_tokens / CHUNK + 2 * a->position.shape[0]};
+    const int64_t ratio = n_v_heads / n_k_heads;
+    const int64_t fitting = MOST_PIECES / (p.n_numbers * ratio + 1) + 1;
+    p.n_launches = (n_k_heads + fitting - 1) / fitting;
+    p.n_k_heads = (n_k_heads + p.n_launches - 1) / p.n_launches;
+    p.pieces_bytes = (size_t)(p.n_numbers * p.n_k_heads * ratio) * sizeof(struct qrn_gdn_piece);
+    p.pieces_bytes = (p.pieces_bytes + 255) / 256 * 256;
+    if (a->q.dtype == QRN_BF16) return p;
+    p.q_bytes = (size_t)(n_tokens * n_k_heads * WIDTH) * 2;
+    p.v_bytes = (size_t)(n_tokens * n_v_heads * WIDTH) * 2;
+    return p;
+}
+
+static size_t scratch(const void *args, int n_threads)
+{
+    const struct plan p = plan_of(args);
+    (void)n_threads;
+    return p.pieces_bytes + 2 * p.q_bytes + p.v_bytes;
+}
+
+/* A tensor [n_tokens, n_heads, 128] of bf16 by boxes of 64 tokens and columns. */
+static struct qrn_tensor_box box_of(const struct qrn_tensor *t)
+{
+    return (struct qrn_tensor_box){.data = t->data,
+                                   .dtype = QRN_BF16,
+                                   .n = WIDTH,
+                                   .n_rows = t->shape[0],
+                                   .n_matrices = t->shape[1],
+                                   .row_bytes = t->stride[0] * 2,
+                                   .matrix_bytes = t->stride[1] * 2,
+                                   .box_n = 64,
+                                   .box_rows = CHUNK};
+}
+
+static bool can_map(const struct qrn_tensor *t)
+{
+    const struct qrn_tensor_box box = box_of(t);
+    return box.matrix_bytes > 0 && qrn_cuda_can_map(&box);
+}
+
+static bool supports(const void *args)
+{
+    const struct qrn_gdn_open_chunk_args *a = args;
+    if (a->acts != QRN_ACT_BF16 || a->q.shape[2] != WIDTH || a->v.shape[2] != WIDTH) return false;
+    if (a->q.shape[0] < 1 || a->q.shape[0] > INT32_MAX / 2) return false;
+    if (a->q.dtype == QRN_F32) return a->q.shape[0] > 4 * a->position.shape[0];
+    return can_map(&a->q) && can_map(&a->k) && can_map(&a->v) && (uintptr_t)a->out.data % 16 == 0 &&
+           a->out.stride[0] % 8 == 0 && a->out.stride[1] % 8 == 0;
+}
+
+/* t rounded to bf16 at `to`, which it then is. */
+static void round_to(struct qrn_cuda_stream *s, struct qrn_tensor *t, CUdeviceptr to)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_open_prepare_sm90a,
+                                               "qrn_gdn_open_round", 0};
+    const struct qrn_gdn_round_params p = {.from = qrn_gdn_tensor(t),
+                                           .to = (uint32_t *)(uintptr_t)to,
+                                           .n_tokens = t->shape[0],
+                                           .n_heads = t->shape[1]};
+    const int64_t n_blocks = (t->shape[0] * t->shape[1] * (WIDTH / 2) + 255) / 256,
+                  most = (int64_t)s->cuda->n_multiprocessors * 64;
+    qrn_cuda_launch(s, &f,
+                    (struct qrn_cuda_grid){.n_blocks = n_blocks < most ? n_blocks : most,
+                                           .n_threads = QRN_THREADS},
+                    &p);
+    t->data = (void *)(uintptr_t)to;
+    t->stride[0] = t->shape[1] * WIDTH;
+    t->stride[1] = WIDTH;
+}
+
+static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
+                                             const struct qrn_gdn_open_chunk_args *a,
+                                             const struct plan *plan)
+{
+    struct qrn_tensor q = a->q, k = a->k, v = a->v;
+    const CUdeviceptr rounded = s->scratch + plan->pieces_bytes;
+    if (q.dtype == QRN_F32) {
+        round_to(s, &q, rounded);
+        round_to(s, &k, rounded + plan->q_bytes);
+        round_to(s, &v, rounded + 2 * plan->q_bytes);
+    }
+    struct qrn_gdn_wgmma_params p = {.c = {.x = qrn_gdn_tokens(&a->q, &a->k, &a->v, &a->g, &a->beta,
+                                                               &a->out, &a->seq_begin, a->head_map),
+                                           .position = a->position.data,
+                                           .state = a->state.data,
+                                           .rows = a->rows.data,
+                                           .state_stride = a->state.stride[0],
+                                           .rows_stride = a->rows.stride[0],
+                                           .state_offset = a->state_offset,
+                                           .rows_offset = a->rows_offset,
+                                           .scale = a->scale,
+                                           .keeps_later = 1},
+                                     .pieces = (struct qrn_gdn_piece *)(uintptr_t)s->scratch,
+                                     .n_numbers = plan->n_numbers,
+                                     .out_is_bf16 = a->out.dtype == QRN_BF16};
+    const struct qrn_tensor_box boxes[] = {box_of(&q), box_of(&k), box_of(&v)};
+    qrn_cuda_tensor_map(s, &boxes[0], &p.q);
+    qrn_cuda_tensor_map(s, &boxes[1], &p.k);
+    qrn_cuda_tensor_map(s, &boxes[2], &p.v);
+    return p;
+}
+
+/* Shared memory, and 1 KiB to align it. */
+enum {
+    GATES_BYTES = 3 * 4 * CHUNK * 4, /* of four value heads */
+    PIECE_BYTES = 2 * QRN_GDN_WGMMA_SQUARE + 2048,
+    PREPARE_BYTES = 4 * QRN_GDN_WGMMA_SQUARE + sizeof(struct qrn_gdn_piece) + GATES_BYTES + 1024
+};
+static unsigned walk_bytes(unsigned n_groups)
+{
+    const unsigned stage = 4 * QRN_GDN_WGMMA_SQUARE + PIECE_BYTES + n_groups * QRN_GDN_WGMMA_SQUARE;
+    return QRN_GDN_WGMMA_STAGES * stage + n_groups * QRN_GDN_WGMMA_SQUARE + 1024;
+}
+
+/* One warpgroup a block while every block can have a multiprocessor of its own. */
+static void run_wave(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_params *p)
+{
+    static const struct qrn_cuda_function prepare = {qrn_cuda_image_gdn_open_prepare_sm90a,
+                                                     "qrn_gdn_open_prepare", 64 * 1024},
+                                          narrow = {qrn_cuda_image_gdn_open_wgmma_sm90a,
+                                                    "qrn_gdn_open_walk_64", 227 * 1024},
+                                          wide = {qrn_cuda_image_gdn_open_wgmma_sm90a,
+                                                  "qrn_gdn_open_walk_128", 227 * 1024};
+    const int64_t ratio = p->c.x.heads.n_v / p->c.x.heads.n_k,
+                  n_items = p->c.x.sequences.n_seqs * p->n_k_heads * ratio;
+    const bool cut = 2 * n_items <= s->cuda->n_multiprocessors;
+    qrn_cuda_launch(s, &prepare,
+                    (struct qrn_cuda_grid){.n_blocks = p->n_numbers * p->n_k_heads,
+                                           .n_threads = 128,
+                                           .shared_bytes = PREPARE_BYTES},
+                    p);
+    qrn_cuda_launch(s, cut ? &narrow : &wide,
+                    (struct qrn_cuda_grid){.n_blocks = cut ? 2 * n_items : n_items,
+                                           .n_threads = cut ? 160 : 384,
+                                           .shared_bytes = walk_bytes(cut ? 1 : 2)},
+                    p);
+}
+
+static void run(void *stream, const void *args)
+{
+    static const struct qrn_cuda_function leave = {qrn_cuda_image_gdn_open_prepare_sm90a,
+                                                   "qrn_gdn_open_leave", 0};
+    struct qrn_cuda_stream *s = stream;
+    const struct qrn_gdn_open_chunk_args *a = args;
+    const struct plan plan = plan_of(a);
+    struct qrn_gdn_wgmma_params p = params_of(s, a, &plan);
+    const int64_t n_k_heads = p.c.x.heads.n_k;
+    for (p.first_k_head = 0; p.first_k_head < n_k_heads; p.first_k_head += plan.n_k_heads) {
+        const int64_t left = n_k_heads - p.first_k_head;
+        p.n_k_heads = left < plan.n_k_heads ? left : plan.n_k_heads;
+        run_wave(s, &p);
+    }
+    qrn_cuda_launch(
+        s, &leave,
+        (struct qrn_cuda_grid){.n_blocks = a->position.shape[0] * n_k_heads * QRN_GDN_WGMMA_PARTS,
+                               .n_threads = QRN_THREADS},
+        &p);
+}
+
+const struct qrn_kernel qrn_cuda_gdn_open_chunk_wgmma = {
+    .op = QRN_OP_gdn_open_chunk,
+    .name = "cuda.gdn_open_chunk.wgmma",
+    .needs = QRN_CUDA_SM90,
+    .serves = "QRN_ACT_BF16, d_k and d_v 128; of f32 more than 4 tokens a sequence",
+    .supports = supports,
+    .scratch_bytes = scratch,
+    .run = run,
+};

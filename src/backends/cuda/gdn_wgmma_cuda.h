@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ * What gdn_open_chunk is given on Hopper, and what its two kernels hand on. */
+#ifndef QUERN_BACKENDS_CUDA_GDN_WGMMA_CUDA_H
+#define QUERN_BACKENDS_CUDA_GDN_WGMMA_CUDA_H
+
+#include "backends/cuda/gdn_open_chunk_cuda.h"
+#include "backends/cuda/tensor_map_cuda.h"
+
+enum {
+    QRN_GDN_WGMMA_WIDTH = 128,  /* d_k and d_v */
+    QRN_GDN_WGMMA_PARTS = 8,    /* of a key head, where keys are left behind */
+    QRN_GDN_WGMMA_STAGES = 3,   /* chunks in shared memory */
+    QRN_GDN_WGMMA_SQUARE = 8192 /* bytes of 64 x 64 bf16 */
+};
+
+/* Of one chunk and value head.  Rows of a chunk are its tokens 0 .. 63. */
+struct qrn_gdn_gates {
+    float v[64], p[64]; /* rhs = v V - p S0 k: beta and beta exp(G); 1 and 0 of open rows */
+    float q[64];        /* scale exp(G) */
+    float edge[64];     /* exp(G_C - G) */
+    float last[4];      /* exp(G_C), four times */
+};
+
+/* The squares lie as wgmma reads them: qrn_in_atom. */
+struct qrn_gdn_piece {
+    uint8_t inverse[QRN_GDN_WGMMA_SQUARE]; /* u = inverse rhs */
+    uint8_t scores[QRN_GDN_WGMMA_SQUARE];  /* scale exp(G_r - G_s) q_r.k_s, s <= r */
+    struct qrn_gdn_gates gates;
+};
+
+/* The maps are of bf16: of the call's tensors or of rounded ones.  A sequence has the pieces from
+ * number seq_begin / 64 + 2 * sequence on, each of them by key heads, by value heads of a key head. */
+struct qrn_gdn_wgmma_params {
+    struct qrn_gdn_open_chunk_params c;
+    struct qrn_tensor_map q, k, v;
+    struct qrn_gdn_piece *pieces;
+    int64_t n_numbers;               /* of pieces' */
+    int64_t first_k_head, n_k_heads; /* this launch's */
+    int32_t out_is_bf16;
+};
+
+/* A tensor [n_tokens, n_heads, 128] of f32 rounded to bf16 without gaps. */
+struct qrn_gdn_round_params {
+    struct qrn_gdn_tensor from;
+    uint32_t *to;
+    int64_t n_tokens, n_heads;
+};
+
+#endif
