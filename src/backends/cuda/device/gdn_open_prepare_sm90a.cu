@@ -95,25 +95,30 @@ struct preparer {
         }
     }
 
-    /* The warp's diagonal block: a column of its inverse a lane, both halves of the warp alike. */
+    /* The warp's diagonal block: a column of its inverse a lane, both halves of the warp alike.  Two rows
+     * at a time, whose sums do not wait for each other. */
     __device__ void invert_diagonal()
     {
         const int first = 16 * qrn_warp(), c = qrn_lane() % 16;
+        float *to = z.matrix.diagonal + first * DIAGONAL_STRIDE + c;
         float x[16];
 #pragma unroll
-        for (int r = 0; r < 16; r++) {
-            const float *a = z.matrix.a + (first + r) * STRIDE + first;
-            float sum = r == c ? 1.0f : 0.0f;
+        for (int r = 0; r < 16; r += 2) {
+            const float *a = z.matrix.a + (first + r) * STRIDE + first, *b = a + STRIDE;
+            float y = r == c ? 1.0f : 0.0f, w = r + 1 == c ? 1.0f : 0.0f;
 #pragma unroll
-            for (int s4 = 0; s4 < r; s4 += 4) {
-                const float4 v = *(const float4 *)(a + s4);
-                const float of[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    if (s4 + i < r) sum = fmaf(-of[i], x[s4 + i], sum);
+            for (int s = 0; s < r; s += 2) {
+                const float2 u = *(const float2 *)(a + s), v = *(const float2 *)(b + s);
+                y = fmaf(-u.x, x[s], y);
+                w = fmaf(-v.x, x[s], w);
+                y = fmaf(-u.y, x[s + 1], y);
+                w = fmaf(-v.y, x[s + 1], w);
             }
-            x[r] = sum;
-            if (qrn_lane() < 16) z.matrix.diagonal[(first + r) * DIAGONAL_STRIDE + c] = sum;
+            x[r] = y;
+            x[r + 1] = fmaf(-b[r], y, w);
+            if (qrn_lane() >= 16) continue;
+            to[r * DIAGONAL_STRIDE] = x[r];
+            to[(r + 1) * DIAGONAL_STRIDE] = x[r + 1];
         }
     }
 

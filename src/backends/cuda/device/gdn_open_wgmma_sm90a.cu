@@ -269,9 +269,6 @@ template <int n_groups> struct walker {
             qrn_wgmma_fence();
             by_state(out, rounded, s.q);
             qrn_wgmma_commit();
-            const float decay = s.piece.gates.last[0];
-#pragma unroll
-            for (int i = 0; i < 64; i++) S[i] *= decay;
             qrn_wgmma_wait<1>();
             qrn_wgmma_hold(x);
             if (closes)
@@ -286,6 +283,9 @@ template <int n_groups> struct walker {
             qrn_wgmma_wait<1>();
             qrn_wgmma_hold(out);
             scale(out, s.piece.gates.q);
+            const float decay = s.piece.gates.last[0];
+#pragma unroll
+            for (int i = 0; i < 64; i++) S[i] *= decay;
             qrn_wgmma_wait<0>();
             qrn_wgmma_hold(x);
             operands(b, x, s.piece.gates.edge);
@@ -295,17 +295,17 @@ template <int n_groups> struct walker {
             qrn_wgmma_hold(b);
             qrn_wgmma_hold(out);
             qrn_wgmma_fence();
-            by_keys(S, b, s.k); /* of no use if the chunk stays open */
-            qrn_wgmma_commit();
             by_square(out, a, s.piece.scores, true);
             qrn_wgmma_commit();
-            if (keeps) store_u(x, g, rows);
+            by_keys(S, b, s.k); /* of no use if the chunk stays open */
+            qrn_wgmma_commit();
             qrn_wgmma_wait<1>();
-            qrn_wgmma_hold(S);
-            round_state(rounded, S);
-            qrn_wgmma_wait<0>(); /* ptxas lets no product go on into the next round */
             qrn_wgmma_hold(out);
             put_out(out, rows);
+            if (keeps) store_u(x, g, rows);
+            qrn_wgmma_wait<0>(); /* ptxas lets no product go on into the next round */
+            qrn_wgmma_hold(S);
+            round_state(rounded, S);
             if (keeps && closes) store_state(S, g.next);
             before = rows;
             last_stage = ring.stage;
