@@ -4,7 +4,7 @@
 #ifndef QUERN_OPS_ATTENTION_H
 #define QUERN_OPS_ATTENTION_H
 
-#include <quern/op_functions.h>
+#include <quern/ops_matmul.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -138,6 +138,12 @@ QRN_OP_FUNCTIONS(kv_append);
  * Bits: keys are taken in blocks of 64 from key 0 on, each with its own maximum, merged in
  * ascending order: a row depends on its own query, mask row and attended keys alone.
  *
+ * acts is QRN_ACT_F32, or QRN_ACT_BF16: where keys and values are f16 or bf16, queries and weights
+ * (the exponentials of softmax) may be rounded to their type for the products; sums and softmax
+ * stay float32.  It is a permission: what has no faster kernel for it gives what QRN_ACT_F32 gives.
+ * A row's bits may then depend on the number of queries and keys of the call too; they never
+ * depend on other batches, and are the same from run to run.
+ *
  * classes say which tiles of [tile_q queries, tile_k keys] are masked altogether (0, skipped), in
  * part (1), or not at all with all mask values 0 (2); they must describe the same mask, causal,
  * q_offset and window (qrn_attention_classify_tiles makes them) and then change no bit.
@@ -159,6 +165,7 @@ struct qrn_attention_args {
     int64_t q_offset;       /* position of query 0, where key j has position j; may be negative */
     int64_t window;         /* 0: none */
     int64_t tile_q, tile_k; /* with classes: those of qrn_attention_tile */
+    enum qrn_activation_type acts;
 };
 QRN_OP_FUNCTIONS(attention);
 
@@ -234,7 +241,8 @@ QRN_OP_FUNCTIONS(kv_append_paged);
  * Formula, blocks and bits as in qrn_attention_args; sequences, positions and pages as in
  * qrn_kv_append_paged_args, which has stored the new tokens before.  Slots beyond p may hold
  * anything.  A row's bits depend on its query and on keys 0 .. p alone: not on how tokens were cut
- * into calls, on other sequences, or on the number of threads.
+ * into calls, on other sequences, or on the number of threads.  With QRN_ACT_BF16 (see
+ * qrn_attention_args) they may depend on how tokens were cut.
  */
 struct qrn_attention_paged_args {
     struct qrn_tensor q;         /* [n_tokens, n_heads, head_dim] */
@@ -248,6 +256,7 @@ struct qrn_attention_paged_args {
     float scale;                 /* finite; usually 1 / sqrt(head_dim) */
     float softcap;               /* 0: none */
     int64_t window;              /* 0: none; includes the token itself */
+    enum qrn_activation_type acts;
 };
 QRN_OP_FUNCTIONS(attention_paged);
 

@@ -62,6 +62,7 @@ static enum qrn_status check_inputs(const struct qrn_attention_args *a, struct q
     QRN_TRY(check_shape(a, "v", &a->v, err, a->q.shape[0], a->k.shape[b], a->k.shape[b + 1], -1));
     QRN_TRY(qrn_attention_check_heads(op, a->q.shape[b + 1], a->k.shape[b + 1], err));
     QRN_TRY(qrn_attention_check_numbers(op, a->scale, a->softcap, a->window, err));
+    QRN_TRY(qrn_attention_check_acts(op, a->acts, err));
     QRN_TRY(qrn_attention_check_offset(op, a->q_offset, err));
     return qrn_tensor_present(&a->mask) ? check_mask(a, err) : QRN_OK;
 }

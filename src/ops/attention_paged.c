@@ -33,6 +33,7 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
     QRN_TRY(qrn_check_same_shape(op, "out", &a->out, "q", &a->q, err));
     QRN_TRY(qrn_attention_check_heads(op, a->q.shape[1], a->n_kv_heads, err));
     QRN_TRY(qrn_attention_check_numbers(op, a->scale, a->softcap, a->window, err));
+    QRN_TRY(qrn_attention_check_acts(op, a->acts, err));
     const struct kv_pages p = pages_of(a);
     return qrn_kv_pages_check(&p, err);
 }

@@ -30,6 +30,15 @@ enum qrn_status qrn_attention_check_numbers(const char *op, float scale, float s
     return QRN_OK;
 }
 
+enum qrn_status qrn_attention_check_acts(const char *op, enum qrn_activation_type acts,
+                                         struct qrn_error *err)
+{
+    if (acts != QRN_ACT_F32 && acts != QRN_ACT_BF16)
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "%s: acts is %d, wants 0 (f32) or 2 (bf16)", op,
+                        (int)acts);
+    return QRN_OK;
+}
+
 enum qrn_status qrn_attention_check_offset(const char *op, int64_t q_offset, struct qrn_error *err)
 {
     const int64_t limit = (int64_t)1 << 40;

@@ -36,6 +36,9 @@ enum qrn_status qrn_attention_check_heads(const char *op, int64_t n_heads, int64
                                           struct qrn_error *err);
 enum qrn_status qrn_attention_check_numbers(const char *op, float scale, float softcap,
                                             int64_t window, struct qrn_error *err);
+/* QRN_ACT_F32 or QRN_ACT_BF16. */
+enum qrn_status qrn_attention_check_acts(const char *op, enum qrn_activation_type acts,
+                                         struct qrn_error *err);
 /* |q_offset| within 2^40: positions never overflow. */
 enum qrn_status qrn_attention_check_offset(const char *op, int64_t q_offset, struct qrn_error *err);
 

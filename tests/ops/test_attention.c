@@ -275,7 +275,7 @@ static void test_rows_alone(void **state)
 
 /* What is not attended to may be anything: beyond the causal limit; before the window; under a
  * mask; or attended to by later rows alone. */
-static void garbage(enum qrn_dtype type, int64_t width, int how)
+static void garbage(enum qrn_dtype type, int64_t width, int how, enum qrn_activation_type acts)
 {
     enum { N = 10, N_KV = 200 };
     struct mem m = {0};
@@ -285,7 +285,8 @@ static void garbage(enum qrn_dtype type, int64_t width, int how)
                             .d_v = width, .kv_type = type, .layout = TOKENS_FIRST,
                             .causal = how != 2, .q_offset = 120, .window = how == 1 ? 5 : 0,
                             .mask_dims = how == 2 ? 2 : NO_MASK, .mask_type = QRN_F32, .spread = 1};
-    const struct qrn_attention_args a = make(&m, &r, &s);
+    struct qrn_attention_args a = make(&m, &r, &s);
+    a.acts = acts;
     const int64_t from = how == 1 ? 116 : how == 2 ? 70 : 0, to = how == 3 ? 125 : 130;
     const int64_t n_rows = how == 3 ? 5 : N;
     for (int64_t i = 0; i < N && how == 2; i++)
@@ -314,8 +315,10 @@ static void test_garbage(void **state)
 {
     (void)state;
     for (int how = 0; how < 4; how++) {
-        garbage(QRN_F32, 20, how);
-        garbage(QRN_F16, 64, how);
+        garbage(QRN_F32, 20, how, QRN_ACT_F32);
+        garbage(QRN_F16, 64, how, QRN_ACT_F32);
+        garbage(QRN_F16, 64, how, QRN_ACT_BF16);
+        garbage(QRN_BF16, 256, how, QRN_ACT_BF16);
     }
 }
 
@@ -374,6 +377,94 @@ static void test_same_as_paged(void **state)
     devices_close(&d);
 }
 
+/* --- rounded queries and weights --- */
+
+static const struct shape rounded[] = {
+    {0, 130, 130, 1, 1, 64, 64, QRN_F16, TOKENS_FIRST, true, 0, 0, NO_MASK, 0, 0, 1,
+     "two rows in the second tile"},
+    {0, 40, 300, 8, 2, 256, 256, QRN_BF16, HEADS_FIRST, true, 260, 0, NO_MASK, 0, 0, 1,
+     "groups of four, a past"},
+    {0, 64, 200, 8, 1, 256, 256, QRN_F16, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1,
+     "a group of eight, all keys"},
+    {0, 20, 129, 12, 1, 128, 128, QRN_F16, HEADS_FIRST, true, 109, 0, NO_MASK, 0, 0, 1,
+     "a group of twelve, one key past a block"},
+    {0, 100, 400, 4, 2, 128, 128, QRN_BF16, HEADS_FIRST, true, 300, 100, NO_MASK, 0, 0, 1,
+     "window of 100"},
+    {0, 150, 150, 2, 2, 64, 64, QRN_F16, HEADS_FIRST, true, 0, 64, NO_MASK, 0, 0, 1,
+     "window of 64"},
+    {0, 65, 257, 2, 1, 256, 256, QRN_F16, TOKENS_FIRST, true, 192, 0, NO_MASK, 0, 0, 4,
+     "sharp"},
+    {2, 33, 90, 4, 2, 64, 64, QRN_BF16, HEADS_FIRST, true, 57, 0, NO_MASK, 0, 0, 1, "batch"},
+    {0, 60, 40, 1, 1, 128, 128, QRN_F16, HEADS_FIRST, true, -20, 0, NO_MASK, 0, 0, 1,
+     "rows without keys"},
+    {0, 30, 200, 1, 1, 64, 64, QRN_F16, HEADS_FIRST, false, 100, 3, NO_MASK, 0, 0, 1,
+     "window, not causal"},
+    {0, 30, 20, 1, 1, 64, 64, QRN_BF16, HEADS_FIRST, true, 70, 3, NO_MASK, 0, 0, 1,
+     "window past all keys"},
+    {0, 128, 128, 1, 1, 256, 256, QRN_BF16, TOKENS_FIRST, true, 0, 0, NO_MASK, 0, 0, 1,
+     "whole tiles"},
+};
+
+/* The kernel that a call gets rounds, or not; where the device has one that does. */
+static void chosen(struct qrn_device *dev, const struct qrn_attention_args *a, bool rounds)
+{
+    const struct qrn_kernel *k;
+    bool has = false;
+    for (size_t i = 0; (k = qrn_kernel_at(dev, QRN_OP_attention, i)) != NULL; i++)
+        has = has || strstr(k->name, ".wgmma");
+    assert_int_equal(qrn_kernel_choose(dev, QRN_OP_attention, a, &k, NULL), QRN_OK);
+    assert_true(!!strstr(k->name, ".wgmma") == (has && rounds));
+}
+
+/* Products are of numbers of 11 or 8 bits. */
+static void test_rounded(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open_for(&d, 2, QRN_OP_attention);
+    for (size_t i = 0; i < sizeof rounded / sizeof *rounded; i++) {
+        const struct shape *s = &rounded[i];
+        struct mem m = {0};
+        struct rng r = {i};
+        struct qrn_attention_args a = make(&m, &r, s);
+        chosen(d.dev[d.n - 1], &a, false);
+        a.acts = QRN_ACT_BF16;
+        chosen(d.dev[d.n - 1], &a, true);
+        const double tolerance = (s->kv_type == QRN_F16 ? 4e-3 : 2e-2) * s->spread;
+        op_test_against_reference(d.dev[d.n - 1], QRN_OP_attention, &a, tolerance, s->why);
+        if (i < 2) op_test_same_bits(QRN_OP_attention, &a, s->why);
+        mem_free_all(&m);
+    }
+    devices_close(&d);
+}
+
+/* A value that is not finite reaches the rows that attend to it, and no other. */
+static void test_rounded_bad_values(void **state)
+{
+    (void)state;
+    enum { N = 100, BAD = 77, COLUMN = 9, D = 64 };
+    static const struct shape s = {0,    N, N, 1,       1, D, D, QRN_F16, TOKENS_FIRST,
+                                   true, 0, 0, NO_MASK, 0, 0, 1, "bad values"};
+    struct mem m = {0};
+    struct rng r = {3};
+    struct devices d;
+    devices_open_for(&d, 1, QRN_OP_attention);
+    struct qrn_attention_args a = make(&m, &r, &s);
+    a.acts = QRN_ACT_BF16;
+    set(&a.v, BAD * D + COLUMN, INFINITY);
+    set(&a.v, BAD * D + COLUMN + 1, NAN);
+    for (size_t j = 0; j < d.n; j++) {
+        const float *out = run_copy(&m, d.dev[j], &a);
+        for (int i = 0; i < N * D; i++) {
+            const bool bad = i / D >= BAD && (i % D == COLUMN || i % D == COLUMN + 1);
+            assert_true(!isfinite(out[i]) == bad);
+            if (bad) assert_true(!!isnan(out[i]) == (i % D != COLUMN));
+        }
+    }
+    devices_close(&d);
+    mem_free_all(&m);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -407,6 +498,7 @@ static void test_errors(void **state)
     FAILS(a.window = -1, QRN_ERR_ARGUMENT, "window is -1, wants 0 or more");
     FAILS(a.q_offset = INT64_MAX, QRN_ERR_ARGUMENT,
           "q_offset is 9223372036854775807, wants -2^40 to 2^40");
+    FAILS(a.acts = QRN_ACT_Q8, QRN_ERR_ARGUMENT, "acts is 1, wants 0 (f32) or 2 (bf16)");
     FAILS(a.out = a.q, QRN_ERR_ARGUMENT, "out overlaps q");
     good.classes = qrn_tensor_2d(QRN_U8, classes, 1, 2);
     good.tile_q = 32;
@@ -439,6 +531,7 @@ int main(void)
         cmocka_unit_test(test_reference),        cmocka_unit_test(test_classes),
         cmocka_unit_test(test_classes_are_used), cmocka_unit_test(test_rows_alone),
         cmocka_unit_test(test_garbage),          cmocka_unit_test(test_same_as_paged),
+        cmocka_unit_test(test_rounded),          cmocka_unit_test(test_rounded_bad_values),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -278,6 +278,98 @@ static void test_long(void **state)
     mem_free_all(&m);
 }
 
+/* --- rounded queries and weights --- */
+
+static const struct {
+    int64_t n_heads, n_kv_heads, head_dim;
+    int64_t n_seqs, position[MAX_SEQS], n_new[MAX_SEQS];
+    int64_t window;
+    double spread;
+    const char *why;
+} rounded[] = {
+    {8, 2, 256, 1, {0}, {70}, 0, 1, "prompt over a page edge"},
+    {8, 1, 256, 3, {0, 300, 63}, {17, 20, 33}, 0, 1, "ragged, with a past"},
+    {12, 1, 128, 2, {190, 0}, {12, 0}, 100, 1, "a group of twelve, window"},
+    {1, 1, 64, 2, {0, 65}, {129, 128}, 0, 4, "sharp"},
+    {2, 2, 128, 5, {0, 62, 64, 127, 300}, {1, 3, 64, 65, 20}, 0, 1, "batch"},
+};
+
+/* The kernel that a call gets rounds, or not; where the device has one that does. */
+static void chosen(struct qrn_device *dev, const struct qrn_attention_paged_args *a, bool rounds)
+{
+    const struct qrn_kernel *k;
+    bool has = false;
+    for (size_t i = 0; (k = qrn_kernel_at(dev, QRN_OP_attention_paged, i)) != NULL; i++)
+        has = has || strstr(k->name, ".wgmma");
+    assert_int_equal(qrn_kernel_choose(dev, QRN_OP_attention_paged, a, &k, NULL), QRN_OK);
+    assert_true(!!strstr(k->name, ".wgmma") == (has && rounds));
+}
+
+/* Each sequence alone has the bits that it has among the others. */
+static void rounded_alone(struct mem *m, struct qrn_device *dev, const struct paged_cache *c,
+                          const struct qrn_attention_paged_args *all)
+{
+    call(dev, QRN_OP_attention_paged, all);
+    for (int64_t s = 0; s < c->n_seqs; s++) {
+        struct paged_cache one = *c;
+        const int64_t first = c->seq_begin[s], n = c->seq_begin[s + 1] - first;
+        const int64_t shape[] = {n, all->q.shape[1], all->q.shape[2]};
+        if (n == 0) continue;
+        one.n_seqs = 1;
+        one.table = c->table + s;
+        one.seq_begin = mem_guarded(m, 2 * sizeof(int32_t));
+        one.position = c->position + s;
+        one.seq_begin[0] = 0;
+        one.seq_begin[1] = (int32_t)n;
+        struct qrn_attention_paged_args a = cache_attend(&one, qrn_tensor_slice(all->q, 0, first, n),
+                                                         mem_tensor(m, QRN_F32, 3, shape), all->scale);
+        const struct qrn_kernel *k, *of_all;
+        a.window = all->window;
+        a.acts = all->acts;
+        assert_int_equal(qrn_kernel_choose(dev, QRN_OP_attention_paged, &a, &k, NULL), QRN_OK);
+        assert_int_equal(qrn_kernel_choose(dev, QRN_OP_attention_paged, all, &of_all, NULL), QRN_OK);
+        if (k != of_all) continue; /* few rows */
+        call(dev, QRN_OP_attention_paged, &a);
+        assert_memory_equal(a.out.data, qrn_tensor_slice(all->out, 0, first, n).data, a.out.n_bytes);
+    }
+}
+
+static void test_rounded(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open_for(&d, 1, QRN_OP_attention_paged);
+    struct qrn_device *dev = d.dev[d.n - 1];
+    for (size_t i = 0; i < sizeof rounded / sizeof *rounded; i++) {
+        struct mem m = {0};
+        struct rng r = {i};
+        struct paged_cache c;
+        const int64_t width = rounded[i].head_dim, zero[MAX_SEQS] = {0};
+        cache_init(&m, &c, QRN_F16, rounded[i].n_seqs, rounded[i].n_kv_heads, width);
+        int64_t all[MAX_SEQS];
+        for (int64_t s = 0; s < c.n_seqs; s++) all[s] = rounded[i].position[s] + rounded[i].n_new[s];
+        const int64_t kv_shape[] = {cache_step(&c, zero, all), c.n_kv_heads, width};
+        const struct qrn_kv_append_paged_args append = cache_append(
+            &c, mem_filled(&m, &r, 1.0, 3, kv_shape), mem_filled(&m, &r, 1.0, 3, kv_shape));
+        call(d.dev[0], QRN_OP_kv_append_paged, &append);
+        const int64_t n = cache_step(&c, rounded[i].position, rounded[i].n_new);
+        const int64_t q_shape[] = {n, rounded[i].n_heads, width};
+        struct qrn_attention_paged_args a =
+            cache_attend(&c, mem_filled(&m, &r, rounded[i].spread, 3, q_shape),
+                         mem_tensor(&m, QRN_F32, 3, q_shape), scale_of(width));
+        a.window = rounded[i].window;
+        chosen(dev, &a, false);
+        a.acts = QRN_ACT_BF16;
+        chosen(dev, &a, true);
+        op_test_against_reference(dev, QRN_OP_attention_paged, &a, 4e-3 * rounded[i].spread,
+                                  rounded[i].why);
+        if (i == 1) op_test_same_bits(QRN_OP_attention_paged, &a, rounded[i].why);
+        rounded_alone(&m, dev, &c, &a);
+        mem_free_all(&m);
+    }
+    devices_close(&d);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -305,6 +397,7 @@ static void test_errors(void **state)
     FAILS(a.n_kv_heads = 0, QRN_ERR_SHAPE, "4 heads and 0 kv heads, wants a multiple");
     FAILS(a.scale = NAN, QRN_ERR_ARGUMENT, "scale is nan, wants a finite number");
     FAILS(a.softcap = -1, QRN_ERR_ARGUMENT, "softcap is -1, wants 0 or more");
+    FAILS(a.acts = QRN_ACT_Q8, QRN_ERR_ARGUMENT, "acts is 1, wants 0 (f32) or 2 (bf16)");
     FAILS(a.window = -1, QRN_ERR_ARGUMENT, "window is -1, wants 0 or more");
     FAILS(a.kv_type = QRN_BF16, QRN_ERR_DTYPE, "kv_type is 2, wants f32 (0) or f16 (1)");
     FAILS(a.page_offset = 32, QRN_ERR_ARGUMENT,
@@ -340,7 +433,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_strided),
         cmocka_unit_test(test_bits),      cmocka_unit_test(test_bits_on_gpu),
-        cmocka_unit_test(test_long),      cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_long),      cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

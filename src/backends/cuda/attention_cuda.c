@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * attention and attention_paged: what the kernels are given, how work is cut. */
-#include "backends/cuda/attention_cuda.h"
+#include "backends/cuda/attention_params.h"
 #include "backends/cuda/paged.h"
 #include "backends/cuda/rows.h"
 #include "ops/attention_row.h"
@@ -18,7 +18,7 @@ static void *data_of(const struct qrn_tensor *t)
     return t->n_dims && qrn_tensor_n_elements(t) ? t->data : NULL;
 }
 
-static struct qrn_attention_params params_of(const struct qrn_attention_args *a)
+struct qrn_attention_params qrn_cuda_attention_params(const struct qrn_attention_args *a)
 {
     const struct qrn_tensor q = attention_batched(a->q), k = attention_batched(a->k),
                             v = attention_batched(a->v), out = attention_batched(a->out);
@@ -63,7 +63,8 @@ static struct qrn_attention_params params_of(const struct qrn_attention_args *a)
     return p;
 }
 
-static struct qrn_attention_params params_of_paged(const struct qrn_attention_paged_args *a)
+struct qrn_attention_params
+qrn_cuda_attention_paged_params(const struct qrn_attention_paged_args *a)
 {
     const int64_t d = a->q.shape[2];
     return (struct qrn_attention_params){.paged = qrn_paged_of(&a->seq_begin, &a->position,
@@ -95,8 +96,7 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Tiles of `rows` rows, for all that the sequences may be. */
-static int64_t tiles_of(const struct qrn_attention_params *p, int64_t rows)
+int64_t qrn_cuda_attention_tiles(const struct qrn_attention_params *p, int64_t rows)
 {
     if (p->n_tokens == 0) return 0;
     if (p->paged.pages) return p->n_tokens * p->group / rows + p->paged.n_seqs;
@@ -106,7 +106,7 @@ static int64_t tiles_of(const struct qrn_attention_params *p, int64_t rows)
 /* Sets n_tiles and n_runs; how many blocks share a tile's runs, 1: none. */
 static int64_t plan(struct qrn_attention_params *p, int64_t rows, int64_t dims)
 {
-    p->n_tiles = tiles_of(p, rows);
+    p->n_tiles = qrn_cuda_attention_tiles(p, rows);
     p->n_parts = (int32_t)((p->d_v + dims - 1) / dims);
     p->n_runs = (p->n_kv + QRN_ATTENTION_RUN - 1) / QRN_ATTENTION_RUN;
     if (p->window && p->causal)
@@ -130,7 +130,7 @@ static void merge_runs(struct qrn_cuda_stream *stream, struct qrn_attention_para
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_attention, "qrn_attention_merge_runs",
                                                0};
-    p->n_tiles = tiles_of(p, 1);
+    p->n_tiles = qrn_cuda_attention_tiles(p, 1);
     qrn_cuda_launch(stream, &f,
                     (struct qrn_cuda_grid){.n_blocks = p->n_batch * p->n_tiles,
                                            .n_blocks_y = (unsigned)p->n_kv_heads,
@@ -225,14 +225,14 @@ static bool mma_supports(const void *args)
 
 static size_t mma_scratch(const void *args, int n_threads)
 {
-    struct qrn_attention_params p = params_of(args);
+    struct qrn_attention_params p = qrn_cuda_attention_params(args);
     (void)n_threads;
     return partial_bytes(&p, mma_rows(&p), p.d_v);
 }
 
 static void run_mma_flat(void *stream, const void *args)
 {
-    struct qrn_attention_params p = params_of(args);
+    struct qrn_attention_params p = qrn_cuda_attention_params(args);
     run_mma(stream, &p);
 }
 
@@ -254,14 +254,14 @@ static bool paged_mma_supports(const void *args)
 
 static size_t paged_mma_scratch(const void *args, int n_threads)
 {
-    struct qrn_attention_params p = params_of_paged(args);
+    struct qrn_attention_params p = qrn_cuda_attention_paged_params(args);
     (void)n_threads;
     return partial_bytes(&p, mma_rows(&p), p.d_v);
 }
 
 static void run_mma_paged(void *stream, const void *args)
 {
-    struct qrn_attention_params p = params_of_paged(args);
+    struct qrn_attention_params p = qrn_cuda_attention_paged_params(args);
     run_mma(stream, &p);
 }
 
@@ -279,14 +279,14 @@ const struct qrn_kernel qrn_cuda_attention_paged_mma = {
 
 static size_t plain_scratch(const void *args, int n_threads)
 {
-    struct qrn_attention_params p = params_of(args);
+    struct qrn_attention_params p = qrn_cuda_attention_params(args);
     (void)n_threads;
     return partial_bytes(&p, PLAIN_ROWS, PLAIN_DIMS);
 }
 
 static void run(void *stream, const void *args)
 {
-    struct qrn_attention_params p = params_of(args);
+    struct qrn_attention_params p = qrn_cuda_attention_params(args);
     run_plain(stream, &p);
 }
 
@@ -300,14 +300,14 @@ const struct qrn_kernel qrn_cuda_attention_plain = {
 
 static size_t paged_plain_scratch(const void *args, int n_threads)
 {
-    struct qrn_attention_params p = params_of_paged(args);
+    struct qrn_attention_params p = qrn_cuda_attention_paged_params(args);
     (void)n_threads;
     return partial_bytes(&p, PLAIN_ROWS, PLAIN_DIMS);
 }
 
 static void run_paged(void *stream, const void *args)
 {
-    struct qrn_attention_params p = params_of_paged(args);
+    struct qrn_attention_params p = qrn_cuda_attention_paged_params(args);
     run_plain(stream, &p);
 }
 

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT
+ * What attention kernels are given, made from the ops' arguments. */
+#ifndef QUERN_BACKENDS_CUDA_ATTENTION_PARAMS_H
+#define QUERN_BACKENDS_CUDA_ATTENTION_PARAMS_H
+
+#include <quern/ops.h>
+
+#include "backends/cuda/attention_cuda.h"
+
+struct qrn_attention_params qrn_cuda_attention_params(const struct qrn_attention_args *a);
+struct qrn_attention_params
+qrn_cuda_attention_paged_params(const struct qrn_attention_paged_args *a);
+
+/* Tiles of `rows` rows, for all that the sequences may be; of a batch, or in all of those in pages. */
+int64_t qrn_cuda_attention_tiles(const struct qrn_attention_params *p, int64_t rows);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ * attention and attention_paged on Hopper's tensor cores: prompts, where queries and weights may be
+ * rounded. */
+#include "backends/cuda/attention_wgmma_cuda.h"
+#include "backends/cuda/attention_params.h"
+#include "backends/cuda/tensor_map.h"
+#include "ops/attention_row.h"
+
+QRN_CUDA_IMAGE(attention_wgmma_sm90a);
+
+/* From how many rows of a sequence and kv head on; how many blocks are enough when keys are many,
+ * where other kernels share a tile's keys among blocks; what is few. */
+enum { LEAST_ROWS = 17, LEAST_BLOCKS = 32, FEW_KEYS = 4096 };
+
+/* Shared memory as device/attention_wgmma.cuh lays it out, aligned to an atom. */
+#define SHARED_BYTES(d) \
+    (2 * (d) * (QRN_WGMMA_ROWS + 2 * QRN_WGMMA_STAGES * QRN_WGMMA_KEYS(d)) + 1024 + 1024)
+#define FUNCTION(name, d)                                                                       \
+    {                                                                                           \
+        qrn_cuda_image_attention_wgmma_sm90a, "qrn_attention_wgmma_" name "_" #d, SHARED_BYTES(d) \
+    }
+#define FUNCTIONS(name)                                                  \
+    {                                                                    \
+        FUNCTION(name, 64), FUNCTION(name, 128), FUNCTION(name, 256)     \
+    }
+
+static bool takes(const struct qrn_attention_params *p)
+{
+    const bool is_width = p->d_k == 64 || p->d_k == 128 || p->d_k == 256;
+    const int64_t n_seqs = p->paged.pages && p->paged.n_seqs > 0 ? p->paged.n_seqs : 1;
+    const int64_t n_rows = p->n_tokens * p->group;
+    const int64_t n_blocks =
+        p->n_batch * p->n_kv_heads * qrn_cuda_attention_tiles(p, QRN_WGMMA_ROWS);
+    return is_width && p->d_v == p->d_k && p->softcap == 0.0f && p->scale > 0.0f && !p->mask &&
+           !p->classes && n_rows >= LEAST_ROWS * n_seqs && n_rows < INT32_MAX / 2 &&
+           p->n_kv < INT32_MAX / 2 && (n_blocks >= LEAST_BLOCKS || p->n_kv <= FEW_KEYS);
+}
+
+static void launch(struct qrn_cuda_stream *stream, struct qrn_attention_wgmma_params *p)
+{
+    static const struct qrn_cuda_function functions[3][3] = {FUNCTIONS("f16"), FUNCTIONS("bf16"),
+                                                             FUNCTIONS("paged")};
+    const struct qrn_cuda_function *f =
+        &functions[p->a.paged.pages ? 2 : p->a.kv_type == QRN_BF16][p->a.d_v / 128];
+    p->a.n_tiles = qrn_cuda_attention_tiles(&p->a, QRN_WGMMA_ROWS);
+    qrn_cuda_launch(stream, f,
+                    (struct qrn_cuda_grid){.n_blocks =
+                                               p->a.n_batch * p->a.n_tiles * p->a.n_kv_heads,
+                                           .n_threads = QRN_WGMMA_THREADS,
+                                           .shared_bytes = (unsigned)f->max_shared_bytes},
+                    p);
+}
+
+/* --- plain buffers --- */
+
+/* Matrices are [batch][kv head], which one distance must lead through. */
+static bool box_of(const struct qrn_tensor *plain, struct qrn_tensor_box *box)
+{
+    const struct qrn_tensor t = attention_batched(*plain);
+    const int64_t n_batch = t.shape[0], n_heads = t.shape[2];
+    *box = (struct qrn_tensor_box){.data = t.data,
+                                   .dtype = t.dtype,
+                                   .n = t.shape[3],
+                                   .n_rows = t.shape[1],
+                                   .n_matrices = n_batch * n_heads,
+                                   .row_bytes = 2 * t.stride[1],
+                                   .matrix_bytes = 2 * (n_heads > 1 ? t.stride[2] : t.stride[0]),
+                                   .box_n = 64,
+                                   .box_rows = QRN_WGMMA_KEYS(t.shape[3])};
+    if (n_batch > 1 && n_heads > 1 && t.stride[0] != t.stride[2] * n_heads) return false;
+    if (box->n_matrices == 1) box->matrix_bytes = 0;
+    return box->matrix_bytes >= 0 && qrn_cuda_can_map(box);
+}
+
+static bool supports(const void *args)
+{
+    const struct qrn_attention_args *a = args;
+    const struct qrn_attention_params p = qrn_cuda_attention_params(a);
+    struct qrn_tensor_box box;
+    return a->acts == QRN_ACT_BF16 && (a->k.dtype == QRN_F16 || a->k.dtype == QRN_BF16) &&
+           takes(&p) && box_of(&a->k, &box) && box_of(&a->v, &box);
+}
+
+static void run(void *stream, const void *args)
+{
+    const struct qrn_attention_args *a = args;
+    struct qrn_attention_wgmma_params p = {.a = qrn_cuda_attention_params(a)};
+    struct qrn_tensor_box k, v;
+    if (!box_of(&a->k, &k) || !box_of(&a->v, &v)) return; /* supports has looked */
+    qrn_cuda_tensor_map(stream, &k, &p.k);
+    qrn_cuda_tensor_map(stream, &v, &p.v);
+    launch(stream, &p);
+}
+
+const struct qrn_kernel qrn_cuda_attention_wgmma = {
+    .op = QRN_OP_attention,
+    .name = "cuda.attention.wgmma",
+    .needs = QRN_CUDA_SM90,
+    .serves = "acts bf16: f16 and bf16, heads of 64, 128, 256, prompts without masks",
+    .supports = supports,
+    .run = run,
+};
+
+/* --- pages --- */
+
+static bool paged_supports(const void *args)
+{
+    const struct qrn_attention_paged_args *a = args;
+    const struct qrn_attention_params p = qrn_cuda_attention_paged_params(a);
+    return a->acts == QRN_ACT_BF16 && a->kv_type == QRN_F16 && takes(&p);
+}
+
+static void run_paged(void *stream, const void *args)
+{
+    struct qrn_attention_wgmma_params p = {.a = qrn_cuda_attention_paged_params(args)};
+    launch(stream, &p);
+}
+
+const struct qrn_kernel qrn_cuda_attention_paged_wgmma = {
+    .op = QRN_OP_attention_paged,
+    .name = "cuda.attention_paged.wgmma",
+    .needs = QRN_CUDA_SM90,
+    .serves = "acts bf16: f16, heads of 64, 128, 256, prompts",
+    .supports = paged_supports,
+    .run = run_paged,
+};

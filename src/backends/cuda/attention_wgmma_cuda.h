@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ * What the attention kernels for Hopper's tensor cores are given. */
+#ifndef QUERN_BACKENDS_CUDA_ATTENTION_WGMMA_CUDA_H
+#define QUERN_BACKENDS_CUDA_ATTENTION_WGMMA_CUDA_H
+
+#include "backends/cuda/attention_cuda.h"
+#include "backends/cuda/tensor_map_cuda.h"
+
+/* Rows of a tile, (token, head of a group) each; keys that are taken at once; copies of those. */
+enum { QRN_WGMMA_ROWS = 128, QRN_WGMMA_STAGES = 2, QRN_WGMMA_THREADS = 384 };
+#define QRN_WGMMA_KEYS(d) ((d) == 256 ? 64 : 128)
+
+/* The maps are of plain buffers alone: boxes of 64 elements x QRN_WGMMA_KEYS keys, matrices are
+ * [batch][kv head]. */
+struct qrn_attention_wgmma_params {
+    struct qrn_tensor_map k, v;
+    struct qrn_attention_params a;
+};
+
+#endif

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT
+ * What attention_wgmma_sm90a.cu stands on: its shared memory, its tiles and rows, how keys, values
+ * and queries come to shared memory. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_ATTENTION_WGMMA_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_ATTENTION_WGMMA_CUH
+
+#include "backends/cuda/attention_wgmma_cuda.h"
+#include "backends/cuda/device/attention.cuh"
+#include "backends/cuda/device/wgmma.cuh"
+
+enum {
+    ROWS = QRN_WGMMA_ROWS,
+    GROUP_ROWS = 64, /* of a warpgroup */
+    STAGES = QRN_WGMMA_STAGES,
+    PRODUCERS = 128,
+    CONSUMERS = 256,
+    PAGE = QRN_PAGE
+};
+
+/* What a kernel is made for. */
+template <int width, bool of_bf16, bool in_pages> struct wg_kind {
+    static const int D = width, N = QRN_WGMMA_KEYS(width);
+    static const bool bf16 = of_bf16, paged = in_pages;
+};
+
+/* Queries and values, and keys of plain buffers, are arrays of atoms for 64 elements each, a line a
+ * row; keys of pages are arrays for 64 keys each, a line an element. */
+template <typename kind> struct wg_shared {
+    char q[2][GROUP_ROWS * kind::D * 2];
+    char k[STAGES][kind::N * kind::D * 2], v[STAGES][kind::N * kind::D * 2];
+    qrn_barrier k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
+    float factor[ROWS]; /* of products, to become scores in base 2 */
+    qrn_attention_tile tile;
+    int64_t kv_head;
+    int first, end; /* blocks of N keys that any row attends to */
+    int bad;        /* values that are not finite were left out */
+};
+
+/* Two floats as 16-bit ones, the first in the lower half. */
+template <bool bf16> static __device__ __forceinline__ uint32_t wg_pack(float a, float b)
+{
+#ifdef QRN_EMULATED
+    if (bf16) return qrn_bf16_of_float(a) | (uint32_t)qrn_bf16_of_float(b) << 16;
+    return qrn_f16_of_float(a) | (uint32_t)qrn_f16_of_float(b) << 16;
+#else
+    uint32_t h;
+    if (bf16) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(b), "f"(a));
+    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(b), "f"(a));
+    return h;
+#endif
+}
+
+/* --- tiles and rows --- */
+
+/* The tile of this block: the last first, which see the most keys, of all kv heads. */
+static __device__ qrn_attention_tile wg_tile(const qrn_attention_params &p, int64_t *kv_head)
+{
+    int64_t nth = gridDim.x - 1 - (int64_t)blockIdx.x;
+    *kv_head = nth % p.n_kv_heads;
+    nth /= p.n_kv_heads;
+    if (p.paged.pages) return qrn_attention_paged_tile(p, nth, ROWS);
+    qrn_attention_tile t = {};
+    t.batch = nth % p.n_batch;
+    t.first_row = nth / p.n_batch * ROWS;
+    const int64_t left = p.n_tokens * p.group - t.first_row;
+    t.position = p.q_offset;
+    t.n_kv = p.n_kv;
+    t.n_rows = (int)(left < ROWS ? left : ROWS);
+    qrn_attention_tile_range(p, &t);
+    return t;
+}
+
+/* Row r of the tile; those past its end are as its last. */
+static __device__ __forceinline__ qrn_attention_row wg_row(const qrn_attention_params &p,
+                                                           const qrn_attention_tile &t,
+                                                           int64_t kv_head, int r)
+{
+    const int group = (int)p.group, nth = (int)t.first_row + (r < t.n_rows ? r : t.n_rows - 1);
+    qrn_attention_row row;
+    row.token = nth / group;
+    row.head = kv_head * group + nth % group;
+    qrn_attention_range(p, t.position + row.token, t.n_kv, &row.begin, &row.end);
+    return row;
+}
+
+/* Whether all rows attend to all keys of a block. */
+template <int N>
+static __device__ __forceinline__ bool wg_is_full(const qrn_attention_tile &t, int block)
+{
+    return t.all_begin <= (int64_t)block * N && t.all_end >= (int64_t)(block + 1) * N;
+}
+
+/* --- queries --- */
+
+/* This lane's n consecutive elements of a row; NULL: zeros. */
+template <int n> static __device__ __forceinline__ void wg_read(float (&x)[n], const float *from)
+{
+#pragma unroll
+    for (int i = 0; i < n; i++) x[i] = 0.0f;
+    if (!from) return;
+    if (n % 4 == 0 && qrn_is_aligned(from, 16)) {
+#pragma unroll
+        for (int i = 0; i < n / 4; i++) {
+            const float4 y = *(const float4 *)(from + 4 * i);
+            x[4 * i] = y.x, x[4 * i + 1] = y.y, x[4 * i + 2] = y.z, x[4 * i + 3] = y.w;
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < n; i++) x[i] = from[i];
+}
+
+/* The rows of a warpgroup, each scaled by a power of two to below 32, so that none is too large for
+ * halves; by all of its threads. */
+template <typename kind>
+static __device__ __forceinline__ void wg_load_queries(const qrn_attention_params &p,
+                                                       wg_shared<kind> &s, int wg)
+{
+    const int n = kind::D / 32, lane = qrn_lane(), at = lane * n;
+    char *to = s.q[wg] + at / 64 * (GROUP_ROWS * QRN_LINE);
+#pragma unroll 4
+    for (int r = qrn_warp() % 4; r < GROUP_ROWS; r += 4) {
+        const int nth = wg * GROUP_ROWS + r;
+        const qrn_attention_row row = wg_row(p, s.tile, s.kv_head, nth);
+        float x[n], most = 0.0f;
+        wg_read<n>(x, nth < s.tile.n_rows ? qrn_attention_q(p, s.tile, row) + at : nullptr);
+#pragma unroll
+        for (int i = 0; i < n; i++) most = fmaxf(most, fabsf(x[i]));
+        /* 2^-64 is small enough, and its inverse leaves room for scale. */
+        const int biased = (int)(__float_as_uint(qrn_warp_max(most)) >> 23);
+        const int exponent = biased < 67 ? 67 : biased > 254 ? 254 : biased;
+        const float by = __uint_as_float((uint32_t)(258 - exponent) << 23),
+                    back = __uint_as_float((uint32_t)(exponent - 4) << 23);
+        uint32_t h[n / 2];
+#pragma unroll
+        for (int i = 0; i < n / 2; i++) h[i] = wg_pack<kind::bf16>(x[2 * i] * by, x[2 * i + 1] * by);
+        char *place = to + qrn_in_atom(r, at % 64 * 2);
+        if constexpr (n == 8) *(uint4 *)place = make_uint4(h[0], h[1], h[2], h[3]);
+        else if constexpr (n == 4) *(uint2 *)place = make_uint2(h[0], h[1]);
+        else *(uint32_t *)place = h[0];
+        if (lane == 0) s.factor[nth] = fmaxf(back * (p.scale * QRN_LOG2_E), 0x1p-120f);
+    }
+}
+
+/* --- keys and values of plain buffers: one thread, bulk copies --- */
+
+template <typename kind>
+static __device__ __forceinline__ void wg_copy_box(char *to, const qrn_tensor_map &map, int key,
+                                                   int matrix, qrn_barrier *full)
+{
+    const int D = kind::D, N = kind::N;
+    qrn_barrier_arrive_expecting(full, N * D * 2);
+#pragma unroll
+    for (int i = 0; i < D / 64; i++)
+        qrn_tensor_copy(to + i * N * QRN_LINE, &map, i * 64, key, matrix, full);
+}
+
+template <typename kind>
+static __device__ __forceinline__ void wg_produce(const qrn_attention_wgmma_params &p,
+                                                  wg_shared<kind> &s)
+{
+    const int matrix = (int)(s.tile.batch * p.a.n_kv_heads + s.kv_head);
+    qrn_ring<STAGES> ring;
+    for (int block = s.first; block < s.end; block++, ring.next()) {
+        qrn_barrier_wait(&s.k_empty[ring.stage], ring.parity ^ 1);
+        wg_copy_box<kind>(s.k[ring.stage], p.k, block * kind::N, matrix, &s.k_full[ring.stage]);
+        qrn_barrier_wait(&s.v_empty[ring.stage], ring.parity ^ 1);
+        wg_copy_box<kind>(s.v[ring.stage], p.v, block * kind::N, matrix, &s.v_full[ring.stage]);
+    }
+}
+
+/* --- keys and values in pages: a warpgroup, 16 bytes a copy --- */
+
+/* Pages of a block: where this kv head's keys begin.  Of those that hold nothing to attend to
+ * `exists` is false; NULL: the table has none, and what is attended to there is NaN. */
+template <typename kind> struct wg_pages {
+    static const int n = kind::N / PAGE;
+    const char *keys[n];
+    bool exists[n], lacks; /* lacks: one that should exist does not */
+
+    __device__ __forceinline__ void look_up(const qrn_attention_params &p,
+                                            const wg_shared<kind> &s, int block)
+    {
+        lacks = false;
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            const int64_t nth = (int64_t)block * n + i;
+            exists[i] = block < s.end && nth * PAGE < s.tile.end && (nth + 1) * PAGE > s.tile.begin;
+            keys[i] = exists[i] ? qrn_paged_page(p.paged, s.tile.batch, nth) : nullptr;
+            if (keys[i]) keys[i] += s.kv_head * (PAGE * kind::D * 2);
+            lacks = lacks || (exists[i] && !keys[i]);
+        }
+    }
+};
+
+/* 16 bytes a thread of 16 lines, lines 16 apart: the place within an atom stays. */
+static __device__ __forceinline__ void wg_copy_piece(const qrn_attention_params &p, char *to,
+                                                     const char *from, bool reads)
+{
+    const void *somewhere = (const void *)((uintptr_t)p.q & ~(uintptr_t)15);
+    qrn_copy16_async(to, reads ? (const void *)from : somewhere, reads ? 16 : 0);
+}
+
+/* Ends a thread's part of a stage. */
+static __device__ __forceinline__ void wg_arrive(qrn_barrier *full, bool has_stored)
+{
+    if (!has_stored) {
+        qrn_barrier_arrive_after_copies(full);
+        return;
+    }
+    qrn_copies_commit();
+    qrn_copies_wait<0>();
+    qrn_fence_async();
+    qrn_barrier_arrive(full);
+}
+
+/* [D][64] of each page; NaN for pages that are missing. */
+template <typename kind>
+static __device__ __forceinline__ void wg_copy_keys(const qrn_attention_params &p,
+                                                    const wg_pages<kind> &pages, char *to,
+                                                    qrn_barrier *full)
+{
+    const int line = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8 * 16;
+    to += qrn_in_atom(line, x);
+#pragma unroll
+    for (int i = 0; i < pages.n; i++) {
+        const char *from = pages.keys[i] + line * (PAGE * 2) + x;
+#pragma unroll 4
+        for (int d = 0; d < kind::D; d += 16) {
+            char *place = to + (i * kind::D + d) * QRN_LINE;
+            if (pages.exists[i] && !pages.keys[i])
+                *(uint4 *)place = make_uint4(~0u, ~0u, ~0u, ~0u);
+            else
+                wg_copy_piece(p, place, from + d * (PAGE * 2), pages.exists[i]);
+        }
+    }
+    wg_arrive(full, pages.lacks);
+}
+
+/* [64][D] of each page; zeros for keys that no row attends to. */
+template <typename kind>
+static __device__ __forceinline__ void
+wg_copy_values(const qrn_attention_params &p, const wg_shared<kind> &s,
+               const wg_pages<kind> &pages, int block, char *to, qrn_barrier *full)
+{
+    const int D = kind::D, line = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8 * 16;
+    const int begin = (int)s.tile.begin - block * kind::N, end = (int)s.tile.end - block * kind::N;
+    to += qrn_in_atom(line, x);
+#pragma unroll
+    for (int i = 0; i < pages.n; i++) {
+        const char *from = pages.keys[i] + p.n_kv_heads * (PAGE * D * 2) + line * (D * 2) + x;
+#pragma unroll
+        for (int n = 0; n < PAGE; n += 16) {
+            const int key = i * PAGE + n + line;
+            const bool reads = pages.keys[i] && key >= begin && key < end;
+#pragma unroll
+            for (int d = 0; d < D / 64; d++)
+                wg_copy_piece(p, to + (d * kind::N + i * PAGE + n) * QRN_LINE,
+                              from + n * (D * 2) + d * QRN_LINE, reads);
+        }
+    }
+    wg_arrive(full, false);
+}
+
+template <typename kind>
+static __device__ __forceinline__ void wg_produce_paged(const qrn_attention_params &p,
+                                                        wg_shared<kind> &s)
+{
+    qrn_ring<STAGES> ring;
+    wg_pages<kind> now, next;
+    now.look_up(p, s, s.first);
+    for (int block = s.first; block < s.end; block++, ring.next()) {
+        next.look_up(p, s, block + 1);
+        qrn_barrier_wait(&s.k_empty[ring.stage], ring.parity ^ 1);
+        wg_copy_keys<kind>(p, now, s.k[ring.stage], &s.k_full[ring.stage]);
+        qrn_barrier_wait(&s.v_empty[ring.stage], ring.parity ^ 1);
+        wg_copy_values<kind>(p, s, now, block, s.v[ring.stage], &s.v_full[ring.stage]);
+        now = next;
+    }
+}
+
+#endif
