@@ -382,9 +382,9 @@ static void test_same_as_paged(void **state)
 static const struct shape rounded[] = {
     {0, 130, 130, 1, 1, 64, 64, QRN_F16, TOKENS_FIRST, true, 0, 0, NO_MASK, 0, 0, 1,
      "two rows in the second tile"},
-    {0, 40, 300, 8, 2, 256, 256, QRN_BF16, HEADS_FIRST, true, 260, 0, NO_MASK, 0, 0, 1,
+    {0, 20, 300, 8, 2, 256, 256, QRN_BF16, HEADS_FIRST, true, 280, 0, NO_MASK, 0, 0, 1,
      "groups of four, a past"},
-    {0, 64, 200, 8, 1, 256, 256, QRN_F16, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1,
+    {0, 20, 150, 8, 1, 256, 256, QRN_F16, TOKENS_FIRST, false, 0, 0, NO_MASK, 0, 0, 1,
      "a group of eight, all keys"},
     {0, 20, 129, 12, 1, 128, 128, QRN_F16, HEADS_FIRST, true, 109, 0, NO_MASK, 0, 0, 1,
      "a group of twelve, one key past a block"},
@@ -392,8 +392,7 @@ static const struct shape rounded[] = {
      "window of 100"},
     {0, 150, 150, 2, 2, 64, 64, QRN_F16, HEADS_FIRST, true, 0, 64, NO_MASK, 0, 0, 1,
      "window of 64"},
-    {0, 65, 257, 2, 1, 256, 256, QRN_F16, TOKENS_FIRST, true, 192, 0, NO_MASK, 0, 0, 4,
-     "sharp"},
+    {0, 65, 257, 2, 1, 256, 256, QRN_F16, TOKENS_FIRST, true, 192, 0, NO_MASK, 0, 0, 4, "sharp"},
     {2, 33, 90, 4, 2, 64, 64, QRN_BF16, HEADS_FIRST, true, 57, 0, NO_MASK, 0, 0, 1, "batch"},
     {0, 60, 40, 1, 1, 128, 128, QRN_F16, HEADS_FIRST, true, -20, 0, NO_MASK, 0, 0, 1,
      "rows without keys"},
@@ -432,7 +431,7 @@ static void test_rounded(void **state)
         chosen(d.dev[d.n - 1], &a, true);
         const double tolerance = (s->kv_type == QRN_F16 ? 4e-3 : 2e-2) * s->spread;
         op_test_against_reference(d.dev[d.n - 1], QRN_OP_attention, &a, tolerance, s->why);
-        if (i < 2) op_test_same_bits(QRN_OP_attention, &a, s->why);
+        if (i == 1) op_test_same_bits(QRN_OP_attention, &a, s->why);
         mem_free_all(&m);
     }
     devices_close(&d);
@@ -443,7 +442,7 @@ static void test_rounded_bad_values(void **state)
 {
     (void)state;
     enum { N = 100, BAD = 77, COLUMN = 9, D = 64 };
-    static const struct shape s = {0,    N, N, 1,       1, D, D, QRN_F16, TOKENS_FIRST,
+    static const struct shape s = {0,    N, N, 1,       1, D, D, QRN_F16,     TOKENS_FIRST,
                                    true, 0, 0, NO_MASK, 0, 0, 1, "bad values"};
     struct mem m = {0};
     struct rng r = {3};

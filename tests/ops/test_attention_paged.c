@@ -321,16 +321,19 @@ static void rounded_alone(struct mem *m, struct qrn_device *dev, const struct pa
         one.position = c->position + s;
         one.seq_begin[0] = 0;
         one.seq_begin[1] = (int32_t)n;
-        struct qrn_attention_paged_args a = cache_attend(&one, qrn_tensor_slice(all->q, 0, first, n),
-                                                         mem_tensor(m, QRN_F32, 3, shape), all->scale);
+        struct qrn_attention_paged_args a =
+            cache_attend(&one, qrn_tensor_slice(all->q, 0, first, n),
+                         mem_tensor(m, QRN_F32, 3, shape), all->scale);
         const struct qrn_kernel *k, *of_all;
         a.window = all->window;
         a.acts = all->acts;
         assert_int_equal(qrn_kernel_choose(dev, QRN_OP_attention_paged, &a, &k, NULL), QRN_OK);
-        assert_int_equal(qrn_kernel_choose(dev, QRN_OP_attention_paged, all, &of_all, NULL), QRN_OK);
+        assert_int_equal(qrn_kernel_choose(dev, QRN_OP_attention_paged, all, &of_all, NULL),
+                         QRN_OK);
         if (k != of_all) continue; /* few rows */
         call(dev, QRN_OP_attention_paged, &a);
-        assert_memory_equal(a.out.data, qrn_tensor_slice(all->out, 0, first, n).data, a.out.n_bytes);
+        assert_memory_equal(a.out.data, qrn_tensor_slice(all->out, 0, first, n).data,
+                            a.out.n_bytes);
     }
 }
 
@@ -347,7 +350,8 @@ static void test_rounded(void **state)
         const int64_t width = rounded[i].head_dim, zero[MAX_SEQS] = {0};
         cache_init(&m, &c, QRN_F16, rounded[i].n_seqs, rounded[i].n_kv_heads, width);
         int64_t all[MAX_SEQS];
-        for (int64_t s = 0; s < c.n_seqs; s++) all[s] = rounded[i].position[s] + rounded[i].n_new[s];
+        for (int64_t s = 0; s < c.n_seqs; s++)
+            all[s] = rounded[i].position[s] + rounded[i].n_new[s];
         const int64_t kv_shape[] = {cache_step(&c, zero, all), c.n_kv_heads, width};
         const struct qrn_kv_append_paged_args append = cache_append(
             &c, mem_filled(&m, &r, 1.0, 3, kv_shape), mem_filled(&m, &r, 1.0, 3, kv_shape));
@@ -385,9 +389,9 @@ static void test_errors(void **state)
         &c, mem_filled(&m, &r, 1.0, 3, shape), mem_tensor(&m, QRN_F32, 3, shape), 1.0f);
     struct qrn_attention_paged_args a;
     const enum qrn_op_id op = QRN_OP_attention_paged;
-#define FAILS(change, status, text)                                                                \
-    a = good;                                                                                      \
-    change;                                                                                        \
+#define FAILS(change, status, text) \
+    a = good;                       \
+    change;                         \
     op_test_fails(dev, op, &a, status, text)
     FAILS(a.q = (struct qrn_tensor){0}, QRN_ERR_ARGUMENT, "attention_paged: q is missing");
     FAILS(a.out = a.q, QRN_ERR_ARGUMENT, "out overlaps q");

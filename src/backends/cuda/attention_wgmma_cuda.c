@@ -15,13 +15,13 @@ enum { LEAST_ROWS = 17, LEAST_BLOCKS = 32, FEW_KEYS = 4096 };
 /* Shared memory as device/attention_wgmma.cuh lays it out, aligned to an atom. */
 #define SHARED_BYTES(d) \
     (2 * (d) * (QRN_WGMMA_ROWS + 2 * QRN_WGMMA_STAGES * QRN_WGMMA_KEYS(d)) + 1024 + 1024)
-#define FUNCTION(name, d)                                                                       \
-    {                                                                                           \
+#define FUNCTION(name, d)                                                                         \
+    {                                                                                             \
         qrn_cuda_image_attention_wgmma_sm90a, "qrn_attention_wgmma_" name "_" #d, SHARED_BYTES(d) \
     }
-#define FUNCTIONS(name)                                                  \
-    {                                                                    \
-        FUNCTION(name, 64), FUNCTION(name, 128), FUNCTION(name, 256)     \
+#define FUNCTIONS(name)                                              \
+    {                                                                \
+        FUNCTION(name, 64), FUNCTION(name, 128), FUNCTION(name, 256) \
     }
 
 static bool takes(const struct qrn_attention_params *p)
@@ -43,12 +43,12 @@ static void launch(struct qrn_cuda_stream *stream, struct qrn_attention_wgmma_pa
     const struct qrn_cuda_function *f =
         &functions[p->a.paged.pages ? 2 : p->a.kv_type == QRN_BF16][p->a.d_v / 128];
     p->a.n_tiles = qrn_cuda_attention_tiles(&p->a, QRN_WGMMA_ROWS);
-    qrn_cuda_launch(stream, f,
-                    (struct qrn_cuda_grid){.n_blocks =
-                                               p->a.n_batch * p->a.n_tiles * p->a.n_kv_heads,
-                                           .n_threads = QRN_WGMMA_THREADS,
-                                           .shared_bytes = (unsigned)f->max_shared_bytes},
-                    p);
+    qrn_cuda_launch(
+        stream, f,
+        (struct qrn_cuda_grid){.n_blocks = p->a.n_batch * p->a.n_tiles * p->a.n_kv_heads,
+                               .n_threads = QRN_WGMMA_THREADS,
+                               .shared_bytes = (unsigned)f->max_shared_bytes},
+        p);
 }
 
 /* --- plain buffers --- */

@@ -32,8 +32,10 @@ template <typename kind> struct wg_shared {
     float factor[ROWS]; /* of products, to become scores in base 2 */
     qrn_attention_tile tile;
     int64_t kv_head;
-    int first, end; /* blocks of N keys that any row attends to */
-    int bad;        /* values that are not finite were left out */
+    float pin[QRN_WGMMA_THREADS / 32];
+    int full_first, full_end; /* blocks of N keys that all rows attend to */
+    int first, end;           /* blocks of N keys that any row attends to */
+    int bad;                  /* values that are not finite were left out */
 };
 
 /* Two floats as 16-bit ones, the first in the lower half. */
@@ -44,8 +46,10 @@ template <bool bf16> static __device__ __forceinline__ uint32_t wg_pack(float a,
     return qrn_f16_of_float(a) | (uint32_t)qrn_f16_of_float(b) << 16;
 #else
     uint32_t h;
-    if (bf16) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(b), "f"(a));
-    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(b), "f"(a));
+    if (bf16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(b), "f"(a));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(b), "f"(a));
     return h;
 #endif
 }
@@ -65,7 +69,7 @@ static __device__ qrn_attention_tile wg_tile(const qrn_attention_params &p, int6
     const int64_t left = p.n_tokens * p.group - t.first_row;
     t.position = p.q_offset;
     t.n_kv = p.n_kv;
-    t.n_rows = (int)(left < ROWS ? left : ROWS);
+    t.n_rows = left < ROWS ? (int)left : (int)ROWS;
     qrn_attention_tile_range(p, &t);
     return t;
 }
@@ -83,62 +87,87 @@ static __device__ __forceinline__ qrn_attention_row wg_row(const qrn_attention_p
     return row;
 }
 
-/* Whether all rows attend to all keys of a block. */
-template <int N>
-static __device__ __forceinline__ bool wg_is_full(const qrn_attention_tile &t, int block)
+template <typename kind>
+static __device__ __forceinline__ bool wg_is_full(const wg_shared<kind> &s, int block)
 {
-    return t.all_begin <= (int64_t)block * N && t.all_end >= (int64_t)(block + 1) * N;
+    return block >= s.full_first && block < s.full_end;
 }
 
 /* --- queries --- */
 
-/* This lane's n consecutive elements of a row; NULL: zeros. */
-template <int n> static __device__ __forceinline__ void wg_read(float (&x)[n], const float *from)
+/* This lane's n consecutive elements of a row. */
+template <int n>
+static __device__ __forceinline__ void wg_read(float (&x)[n], const float *from, bool in_pieces)
 {
+    const int step = n < 4 ? n : 4;
 #pragma unroll
-    for (int i = 0; i < n; i++) x[i] = 0.0f;
-    if (!from) return;
-    if (n % 4 == 0 && qrn_is_aligned(from, 16)) {
+    for (int i = 0; i < n; i += step) {
+        if (!in_pieces) {
 #pragma unroll
-        for (int i = 0; i < n / 4; i++) {
-            const float4 y = *(const float4 *)(from + 4 * i);
-            x[4 * i] = y.x, x[4 * i + 1] = y.y, x[4 * i + 2] = y.z, x[4 * i + 3] = y.w;
+            for (int j = 0; j < step; j++) x[i + j] = from[i + j];
+        } else if (step == 2) {
+            const float2 y = *(const float2 *)(from + i);
+            x[i] = y.x, x[i + 1] = y.y;
+        } else {
+            const float4 y = *(const float4 *)(from + i);
+            x[i] = y.x, x[i + 1] = y.y, x[i + 2] = y.z, x[i + 3] = y.w;
         }
-        return;
     }
-#pragma unroll
-    for (int i = 0; i < n; i++) x[i] = from[i];
 }
 
-/* The rows of a warpgroup, each scaled by a power of two to below 32, so that none is too large for
- * halves; by all of its threads. */
+/* Row nth of the tile, scaled by a power of two to below 32, so that no query is too large for
+ * halves; lane has x, the elements from `at` on. */
+template <typename kind, int n>
+static __device__ __forceinline__ void wg_place_query(const qrn_attention_params &p,
+                                                      wg_shared<kind> &s, int nth,
+                                                      const float (&x)[n], int at)
+{
+    float most = 0.0f;
+#pragma unroll
+    for (int i = 0; i < n; i++) most = fmaxf(most, fabsf(x[i]));
+    /* 2^-64 is small enough, and its inverse leaves room for scale. */
+    const int biased = (int)(__float_as_uint(qrn_warp_max(most)) >> 23);
+    const int exponent = biased < 67 ? 67 : biased > 254 ? 254 : biased;
+    const float by = __uint_as_float((uint32_t)(258 - exponent) << 23),
+                back = __uint_as_float((uint32_t)(exponent - 4) << 23);
+    uint32_t h[n / 2];
+#pragma unroll
+    for (int i = 0; i < n / 2; i++) h[i] = wg_pack<kind::bf16>(x[2 * i] * by, x[2 * i + 1] * by);
+    char *to = s.q[nth / GROUP_ROWS] + at / 64 * (GROUP_ROWS * QRN_LINE) +
+               qrn_in_atom(nth % GROUP_ROWS, at % 64 * 2);
+    if constexpr (n == 8)
+        *(uint4 *)to = make_uint4(h[0], h[1], h[2], h[3]);
+    else if constexpr (n == 4)
+        *(uint2 *)to = make_uint2(h[0], h[1]);
+    else
+        *(uint32_t *)to = h[0];
+    if (at == 0) s.factor[nth] = fmaxf(back * (p.scale * QRN_LOG2_E), 0x1p-120f);
+}
+
+/* The rows of a warpgroup; by all of its threads, 8 rows of a warp on their way at once. */
 template <typename kind>
 static __device__ __forceinline__ void wg_load_queries(const qrn_attention_params &p,
                                                        wg_shared<kind> &s, int wg)
 {
-    const int n = kind::D / 32, lane = qrn_lane(), at = lane * n;
-    char *to = s.q[wg] + at / 64 * (GROUP_ROWS * QRN_LINE);
-#pragma unroll 4
-    for (int r = qrn_warp() % 4; r < GROUP_ROWS; r += 4) {
-        const int nth = wg * GROUP_ROWS + r;
-        const qrn_attention_row row = wg_row(p, s.tile, s.kv_head, nth);
-        float x[n], most = 0.0f;
-        wg_read<n>(x, nth < s.tile.n_rows ? qrn_attention_q(p, s.tile, row) + at : nullptr);
+    const int n = kind::D / 32, at = qrn_lane() * n, some = 8;
+    const bool in_pieces = qrn_is_aligned(p.q, 16) && (p.q_batch | p.q_token | p.q_head) % 4 == 0;
+#pragma unroll 1
+    for (int first = 0; first < GROUP_ROWS; first += 4 * some) {
+        const int nth = wg * GROUP_ROWS + first + qrn_warp() % 4;
+        const float *from[some];
+        float x[some][n];
 #pragma unroll
-        for (int i = 0; i < n; i++) most = fmaxf(most, fabsf(x[i]));
-        /* 2^-64 is small enough, and its inverse leaves room for scale. */
-        const int biased = (int)(__float_as_uint(qrn_warp_max(most)) >> 23);
-        const int exponent = biased < 67 ? 67 : biased > 254 ? 254 : biased;
-        const float by = __uint_as_float((uint32_t)(258 - exponent) << 23),
-                    back = __uint_as_float((uint32_t)(exponent - 4) << 23);
-        uint32_t h[n / 2];
+        for (int i = 0; i < some; i++)
+            from[i] = at + qrn_attention_q(p, s.tile, wg_row(p, s.tile, s.kv_head, nth + 4 * i));
+        if (in_pieces) {
 #pragma unroll
-        for (int i = 0; i < n / 2; i++) h[i] = wg_pack<kind::bf16>(x[2 * i] * by, x[2 * i + 1] * by);
-        char *place = to + qrn_in_atom(r, at % 64 * 2);
-        if constexpr (n == 8) *(uint4 *)place = make_uint4(h[0], h[1], h[2], h[3]);
-        else if constexpr (n == 4) *(uint2 *)place = make_uint2(h[0], h[1]);
-        else *(uint32_t *)place = h[0];
-        if (lane == 0) s.factor[nth] = fmaxf(back * (p.scale * QRN_LOG2_E), 0x1p-120f);
+            for (int i = 0; i < some; i++) wg_read<n>(x[i], from[i], true);
+        } else {
+#pragma unroll
+            for (int i = 0; i < some; i++) wg_read<n>(x[i], from[i], false);
+        }
+#pragma unroll
+        for (int i = 0; i < some; i++) wg_place_query<kind, n>(p, s, nth + 4 * i, x[i], at);
     }
 }
 
@@ -178,8 +207,8 @@ template <typename kind> struct wg_pages {
     const char *keys[n];
     bool exists[n], lacks; /* lacks: one that should exist does not */
 
-    __device__ __forceinline__ void look_up(const qrn_attention_params &p,
-                                            const wg_shared<kind> &s, int block)
+    __device__ __forceinline__ void look_up(const qrn_attention_params &p, const wg_shared<kind> &s,
+                                            int block)
     {
         lacks = false;
 #pragma unroll
@@ -240,8 +269,8 @@ static __device__ __forceinline__ void wg_copy_keys(const qrn_attention_params &
 /* [64][D] of each page; zeros for keys that no row attends to. */
 template <typename kind>
 static __device__ __forceinline__ void
-wg_copy_values(const qrn_attention_params &p, const wg_shared<kind> &s,
-               const wg_pages<kind> &pages, int block, char *to, qrn_barrier *full)
+wg_copy_values(const qrn_attention_params &p, const wg_shared<kind> &s, const wg_pages<kind> &pages,
+               int block, char *to, qrn_barrier *full)
 {
     const int D = kind::D, line = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8 * 16;
     const int begin = (int)s.tile.begin - block * kind::N, end = (int)s.tile.end - block * kind::N;

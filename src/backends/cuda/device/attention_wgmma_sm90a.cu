@@ -28,7 +28,7 @@ template <typename kind> struct wg_consumer {
     static const bool takes_turns = D < 256;
     const qrn_attention_params &p;
     wg_shared<kind> &s;
-    int wg, begin[2], end[2];   /* keys of this thread's two rows, less its first column */
+    int wg, begin[2], end[2]; /* keys of this thread's two rows, less its first column */
     float factor[2], most[2], sum[2], change[2];
 
     __device__ __forceinline__ wg_consumer(const qrn_attention_params &params,
@@ -62,16 +62,18 @@ template <typename kind> struct wg_consumer {
     __device__ __forceinline__ void begin_scores(float (&x)[N / 2], int stage)
     {
         const uint64_t q = qrn_tile_by_k(s.q[wg]);
-        const uint64_t k = kind::paged ? qrn_tile_by_rows(s.k[stage], D * QRN_LINE)
-                                       : qrn_tile_by_k(s.k[stage]);
+        const uint64_t k =
+            kind::paged ? qrn_tile_by_rows(s.k[stage], D * QRN_LINE) : qrn_tile_by_k(s.k[stage]);
         const int way = kind::paged ? QRN_BY_ROWS : QRN_BY_K;
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
             const int step = kind::paged ? i * 16 * QRN_LINE : i / 4 * (N * QRN_LINE) + i % 4 * 32;
             const uint64_t a = qrn_tile_moved(q, i / 4 * (GROUP_ROWS * QRN_LINE) + i % 4 * 32),
                            b = qrn_tile_moved(k, step);
-            if constexpr (kind::bf16) qrn_wgmma_bf16<N, QRN_BY_K, way>(x, a, b, i > 0);
-            else qrn_wgmma_f16<N, QRN_BY_K, way>(x, a, b, i > 0);
+            if constexpr (kind::bf16)
+                qrn_wgmma_bf16<N, QRN_BY_K, way>(x, a, b, i > 0);
+            else
+                qrn_wgmma_f16<N, QRN_BY_K, way>(x, a, b, i > 0);
         }
         qrn_wgmma_commit();
     }
@@ -84,8 +86,10 @@ template <typename kind> struct wg_consumer {
 #pragma unroll
         for (int i = 0; i < N / 16; i++) {
             const uint64_t b = qrn_tile_moved(v, i * 16 * QRN_LINE);
-            if constexpr (kind::bf16) qrn_wgmma_bf16<D, QRN_BY_ROWS>(o, w[i], b, i > 0 || adds);
-            else qrn_wgmma_f16<D, QRN_BY_ROWS>(o, w[i], b, i > 0 || adds);
+            if constexpr (kind::bf16)
+                qrn_wgmma_bf16<D, QRN_BY_ROWS>(o, w[i], b, i > 0 || adds);
+            else
+                qrn_wgmma_f16<D, QRN_BY_ROWS>(o, w[i], b, i > 0 || adds);
         }
         qrn_wgmma_commit();
     }
@@ -106,7 +110,7 @@ template <typename kind> struct wg_consumer {
     /* The score is -infinity where a row does not attend. */
     __device__ __forceinline__ void mask(float (&x)[N / 2], int block)
     {
-        if (wg_is_full<N>(s.tile, block)) return;
+        if (wg_is_full(s, block)) return;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int from = begin[h] - block * N, to = end[h] - block * N;
@@ -114,7 +118,8 @@ template <typename kind> struct wg_consumer {
             for (int j = 0; j < N / 8; j++)
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    if (8 * j + i < from || 8 * j + i >= to) x[4 * j + 2 * h + i] = QRN_MINUS_INFINITY;
+                    if (8 * j + i < from || 8 * j + i >= to)
+                        x[4 * j + 2 * h + i] = QRN_MINUS_INFINITY;
         }
     }
 
@@ -148,6 +153,13 @@ template <typename kind> struct wg_consumer {
         }
     }
 
+    /* The compiler would wait for the products with the values first, and work out weights after
+     * them: a store of what comes of them keeps its place before the wait. */
+    __device__ __forceinline__ void pin()
+    {
+        *(volatile float *)&s.pin[qrn_warp()] = sum[0] + sum[1];
+    }
+
     /* As rows of a: the columns that a lane has of c are those that it has of a. */
     __device__ __forceinline__ void pack(uint32_t (&w)[N / 16][4], const float (&x)[N / 2])
     {
@@ -167,7 +179,7 @@ template <typename kind> struct wg_consumer {
     /* A block's values that are not finite become 0; by both warpgroups.  It is waited for here. */
     __device__ __forceinline__ void clean(const qrn_ring<STAGES> &ring, int block)
     {
-        if (wg_is_full<N>(s.tile, block)) return;
+        if (wg_is_full(s, block)) return;
         const uint32_t all = kind::bf16 ? 0x7f807f80u : 0x7c007c00u;
         wait_full(&s.v_full[ring.stage], ring.parity);
         uint4 *at = (uint4 *)s.v[ring.stage];
@@ -235,6 +247,7 @@ template <typename kind> struct wg_consumer {
             release(&s.k_empty[keys.stage]);
             mask(x, block);
             weights(x);
+            pin();
             qrn_wgmma_wait<0>();
             qrn_wgmma_hold(o);
             release(&s.v_empty[values.stage]);
@@ -266,7 +279,7 @@ template <typename kind> struct wg_consumer {
         const int column = qrn_lane() % 4 * 2;
 #pragma unroll 1
         for (int block = s.first; block < s.end; block++) {
-            if (wg_is_full<N>(s.tile, block)) continue;
+            if (wg_is_full(s, block)) continue;
 #pragma unroll 1
             for (int i = 0; i < N; i++) {
                 const int key = block * N + i;
@@ -296,8 +309,10 @@ template <typename kind> struct wg_consumer {
 #pragma unroll
             for (int j = 0; j < D / 8; j++) {
                 const float2 y = make_float2(o[4 * j + 2 * h], o[4 * j + 2 * h + 1]);
-                if (in_pairs) *(float2 *)(to + 8 * j) = y;
-                else to[8 * j] = y.x, to[8 * j + 1] = y.y;
+                if (in_pairs)
+                    *(float2 *)(to + 8 * j) = y;
+                else
+                    to[8 * j] = y.x, to[8 * j + 1] = y.y;
             }
         }
     }
@@ -332,6 +347,8 @@ static __device__ __forceinline__ void wg_begin(const qrn_attention_params &p, w
     s.tile = wg_tile(p, &s.kv_head);
     s.first = (int)(s.tile.begin / kind::N);
     s.end = s.tile.end > s.tile.begin ? (int)((s.tile.end + kind::N - 1) / kind::N) : s.first;
+    s.full_first = (int)((s.tile.all_begin + kind::N - 1) / kind::N);
+    s.full_end = (int)(s.tile.all_end / kind::N);
     s.bad = 0;
     for (int i = 0; i < STAGES; i++) {
         qrn_barrier_init(&s.k_full[i], kind::paged ? PRODUCERS : 1);
@@ -343,7 +360,8 @@ static __device__ __forceinline__ void wg_begin(const qrn_attention_params &p, w
 }
 
 template <typename kind>
-static __device__ __forceinline__ void wg_attention(const qrn_attention_wgmma_params &p, char *memory)
+static __device__ __forceinline__ void wg_attention(const qrn_attention_wgmma_params &p,
+                                                    char *memory)
 {
     wg_shared<kind> &s = *(wg_shared<kind> *)qrn_align_shared(memory, QRN_ATOM);
     if (threadIdx.x == 0) wg_begin<kind>(p.a, s);
@@ -351,8 +369,10 @@ static __device__ __forceinline__ void wg_attention(const qrn_attention_wgmma_pa
     if (s.tile.n_rows <= 0) return;
     if (threadIdx.x < PRODUCERS) {
         qrn_registers_fewer<kind::paged ? 40 : 24>();
-        if constexpr (kind::paged) wg_produce_paged<kind>(p.a, s);
-        else if (threadIdx.x == 0) wg_produce<kind>(p, s);
+        if constexpr (kind::paged)
+            wg_produce_paged<kind>(p.a, s);
+        else if (threadIdx.x == 0)
+            wg_produce<kind>(p, s);
     } else {
         qrn_registers_more<kind::paged ? 232 : 240>();
         wg_consumer<kind>(p.a, s).run();
@@ -360,14 +380,18 @@ static __device__ __forceinline__ void wg_attention(const qrn_attention_wgmma_pa
 }
 
 /* attention_wgmma_cuda.c says how much shared memory there is. */
-static_assert(sizeof(wg_shared<wg_kind<256, false, true>>) <= 128 * 256 * 2 + 8 * 64 * 256 * 2 + 1024, "");
-static_assert(sizeof(wg_shared<wg_kind<64, false, true>>) <= 128 * 64 * 2 + 8 * 128 * 64 * 2 + 1024, "");
+static_assert(sizeof(wg_shared<wg_kind<256, false, true>>) <=
+                  128 * 256 * 2 + 8 * 64 * 256 * 2 + 1024,
+              "");
+static_assert(sizeof(wg_shared<wg_kind<64, false, true>>) <= 128 * 64 * 2 + 8 * 128 * 64 * 2 + 1024,
+              "");
 
-#define ATTENTION(name, D, bf16, paged)                                                                     \
-    QRN_DEVICE_FUNCTION(qrn_attention_wgmma_##name, QRN_WGMMA_THREADS, 1, qrn_attention_wgmma_params)       \
-    {                                                                                                       \
-        QRN_DYNAMIC_SHARED(char, memory);                                                                   \
-        wg_attention<wg_kind<D, bf16, paged>>(p, memory);                                                   \
+#define ATTENTION(name, D, bf16, paged)                                   \
+    QRN_DEVICE_FUNCTION(qrn_attention_wgmma_##name, QRN_WGMMA_THREADS, 1, \
+                        qrn_attention_wgmma_params)                       \
+    {                                                                     \
+        QRN_DYNAMIC_SHARED(char, memory);                                 \
+        wg_attention<wg_kind<D, bf16, paged>>(p, memory);                 \
     }
 
 ATTENTION(f16_64, 64, false, false)
