@@ -3,8 +3,10 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "bench_cases.h"
+#include "core/device_impl.h"
 
 /* What pages of that type are filled with. */
 static enum qrn_dtype page_fill(enum qrn_dtype kv)
@@ -43,23 +45,32 @@ static void kv_append_paged(struct bench_memory *m, const int64_t *n, struct ben
     };
 }
 
-/* " window 1024", or nothing */
-static const char *window_name(int64_t window, char name[32])
+/* " window 1024 rounded", either or nothing */
+static const char *ending(int64_t window, int64_t acts, char name[48])
 {
     *name = '\0';
-    if (window) snprintf(name, 32, " window %" PRId64, window);
+    if (window) snprintf(name, 48, " window %" PRId64, window);
+    if (acts) strcat(name, " rounded");
     return name;
 }
 
-/* type, tokens, position, heads, kv heads, d, window or 0 */
+/* Where no kernel rounds there is nothing new to time. */
+static bool skips(const struct bench_memory *m, int64_t acts, struct bench_case *c)
+{
+    c->skip = acts != QRN_ACT_F32 && qrn_device_host_reads(m->dev);
+    return c->skip;
+}
+
+/* type, tokens, position, heads, kv heads, d, window or 0, acts */
 static void attention_paged(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype kv = (enum qrn_dtype)n[0];
-    char window[32];
+    char end[48];
     if (!bench_named(
             m, c, "%s T %" PRId64 " at %" PRId64 " H %" PRId64 "/%" PRId64 " d %" PRId64 "%s",
-            qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5], window_name(n[6], window)))
+            qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5], ending(n[6], n[7], end)))
         return;
+    if (skips(m, n[7], c)) return;
     const int64_t n_pages = (n[1] + n[2] + QRN_KV_PAGE_TOKENS - 1) / QRN_KV_PAGE_TOKENS;
     c->args.attention_paged = (struct qrn_attention_paged_args){
         .q = bench_floats(m, 1.0f, n[1], n[3], n[5]),
@@ -71,6 +82,7 @@ static void attention_paged(struct bench_memory *m, const int64_t *n, struct ben
         .kv_type = kv,
         .scale = 1.0f / sqrtf((float)n[5]),
         .window = n[6],
+        .acts = (enum qrn_activation_type)n[7],
     };
 }
 
@@ -108,24 +120,25 @@ static void kv_append(struct bench_memory *m, const int64_t *n, struct bench_cas
     };
 }
 
-/* type, queries, keys, heads, kv heads, d, window or 0 */
+/* type, queries, keys, heads, kv heads, d, window or 0, acts */
 static void attention(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype kv = (enum qrn_dtype)n[0];
-    char window[32];
+    char end[48];
     if (!bench_named(
             m, c, "%s T %" PRId64 " of %" PRId64 " H %" PRId64 "/%" PRId64 " d %" PRId64 "%s",
-            qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5], window_name(n[6], window)))
+            qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5], ending(n[6], n[7], end)))
         return;
-    c->args.attention =
-        (struct qrn_attention_args){.q = bench_floats(m, 1.0f, n[1], n[3], n[5]),
-                                    .k = bench_weights(m, kv, n[2], n[4], n[5]),
-                                    .v = bench_weights(m, kv, n[2], n[4], n[5]),
-                                    .out = bench_output(m, QRN_F32, n[1], n[3], n[5]),
-                                    .scale = 1.0f / sqrtf((float)n[5]),
-                                    .causal = true,
-                                    .q_offset = n[2] - n[1],
-                                    .window = n[6]};
+    if (skips(m, n[7], c)) return;
+    c->args.attention = (struct qrn_attention_args){.q = bench_floats(m, 1.0f, n[1], n[3], n[5]),
+                                                    .k = bench_weights(m, kv, n[2], n[4], n[5]),
+                                                    .v = bench_weights(m, kv, n[2], n[4], n[5]),
+                                                    .out = bench_output(m, QRN_F32, n[1], n[3], n[5]),
+                                                    .scale = 1.0f / sqrtf((float)n[5]),
+                                                    .causal = true,
+                                                    .q_offset = n[2] - n[1],
+                                                    .window = n[6],
+                                                    .acts = (enum qrn_activation_type)n[7]};
 }
 
 /* queries, keys */
@@ -183,6 +196,12 @@ const struct bench_row bench_rows_attention[] = {
     {QRN_OP_attention_paged, attention_paged, {QRN_F16, 1, 16416, 8, 2, 256}},
     {QRN_OP_attention_paged, attention_paged, {QRN_F16, 1, 32800, 8, 2, 256}},
     {QRN_OP_attention_paged, attention_paged, {QRN_F16, 512, 3584, 8, 2, 256}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 8192, 0, 16, 2, 256, 0, QRN_ACT_BF16}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 8192, 0, 16, 2, 256, 1024, QRN_ACT_BF16}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 8192, 0, 24, 4, 256, 0, QRN_ACT_BF16}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 8192, 0, 32, 8, 128, 0, QRN_ACT_BF16}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 2048, 30720, 16, 2, 256, 0, QRN_ACT_BF16}},
+    {QRN_OP_attention_paged, attention_paged, {QRN_F16, 32768, 0, 16, 2, 256, 0, QRN_ACT_BF16}},
     {QRN_OP_kv_append, kv_append, {QRN_F16, 1, 4096, 2, 256}},
     {QRN_OP_kv_append, kv_append, {QRN_F16, 512, 4096, 2, 256}},
     {QRN_OP_attention, attention, {QRN_F16, 1, 4096, 16, 2, 256}},
@@ -192,6 +211,13 @@ const struct bench_row bench_rows_attention[] = {
     {QRN_OP_attention, attention, {QRN_BF16, 512, 512, 16, 2, 256, 128}},
     {QRN_OP_attention, attention, {QRN_F16, 4096, 4096, 16, 2, 256}},
     {QRN_OP_attention, attention, {QRN_F16, 4096, 4096, 16, 2, 256, 1024}},
+    {QRN_OP_attention, attention, {QRN_F16, 8192, 8192, 16, 2, 256, 0, QRN_ACT_BF16}},
+    {QRN_OP_attention, attention, {QRN_BF16, 8192, 8192, 16, 2, 256, 0, QRN_ACT_BF16}},
+    {QRN_OP_attention, attention, {QRN_BF16, 8192, 8192, 16, 2, 256, 1024, QRN_ACT_BF16}},
+    {QRN_OP_attention, attention, {QRN_BF16, 8192, 8192, 24, 4, 256, 0, QRN_ACT_BF16}},
+    {QRN_OP_attention, attention, {QRN_BF16, 8192, 8192, 32, 8, 128, 0, QRN_ACT_BF16}},
+    {QRN_OP_attention, attention, {QRN_BF16, 8192, 8192, 32, 8, 64, 0, QRN_ACT_BF16}},
+    {QRN_OP_attention, attention, {QRN_BF16, 32768, 32768, 16, 2, 256, 0, QRN_ACT_BF16}},
     {QRN_OP_attention_mask, attention_mask, {512, 4096}},
     {QRN_OP_attention_classify_tiles, attention_classify_tiles, {512, 4096, 64}},
     {QRN_OP_softmax, softmax, {512, 4096}},

@@ -287,8 +287,8 @@ static const struct {
     double spread;
     const char *why;
 } rounded[] = {
-    {8, 2, 256, 1, {0}, {70}, 0, 1, "prompt over a page edge"},
-    {8, 1, 256, 3, {0, 300, 63}, {17, 20, 33}, 0, 1, "ragged, with a past"},
+    {4, 2, 256, 1, {0}, {70}, 0, 1, "prompt over a page edge"},
+    {8, 1, 256, 3, {0, 300, 63}, {9, 12, 17}, 0, 1, "ragged, with a past"},
     {12, 1, 128, 2, {190, 0}, {12, 0}, 100, 1, "a group of twelve, window"},
     {1, 1, 64, 2, {0, 65}, {129, 128}, 0, 4, "sharp"},
     {2, 2, 128, 5, {0, 62, 64, 127, 300}, {1, 3, 64, 65, 20}, 0, 1, "batch"},

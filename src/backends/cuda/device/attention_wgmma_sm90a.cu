@@ -29,7 +29,8 @@ template <typename kind> struct wg_consumer {
     const qrn_attention_params &p;
     wg_shared<kind> &s;
     int wg, begin[2], end[2]; /* keys of this thread's two rows, less its first column */
-    float factor[2], most[2], sum[2], change[2];
+    float factor[2], most[2], sum[2], change[2]; /* most: of products */
+    float base[2];                               /* most as a score */
 
     __device__ __forceinline__ wg_consumer(const qrn_attention_params &params,
                                            wg_shared<kind> &shared)
@@ -53,7 +54,7 @@ template <typename kind> struct wg_consumer {
             begin[h] = (int)row.begin - qrn_lane() % 4 * 2;
             end[h] = (int)row.end - qrn_lane() % 4 * 2;
             factor[h] = s.factor[row_of(h)];
-            most[h] = QRN_MINUS_INFINITY;
+            most[h] = base[h] = QRN_MINUS_INFINITY;
             sum[h] = 0.0f;
         }
     }
@@ -137,8 +138,10 @@ template <typename kind> struct wg_consumer {
             m = fmaxf(m, m1);
             m = fmaxf(m, __shfl_xor_sync(QRN_ALL_OF_WARP, m, 1));
             m = fmaxf(m, __shfl_xor_sync(QRN_ALL_OF_WARP, m, 2));
-            const float below = m == QRN_MINUS_INFINITY ? 0.0f : -m * factor[h];
-            change[h] = qrn_exp2(fmaf(most[h], factor[h], below));
+            const float now_base = m * factor[h];
+            const float below = m == QRN_MINUS_INFINITY ? 0.0f : -now_base;
+            change[h] = qrn_exp2(base[h] + below); /* 1 while the base stays */
+            base[h] = now_base;
             most[h] = m;
             float now = 0.0f, now1 = 0.0f;
 #pragma unroll
