@@ -39,10 +39,8 @@ def gdn_rows():
         sizes = [n, t, hk, hv, 128]
         rows.append(row(
             "GDN prefill %dx%d %d/%d" % (n, t, hk, hv),
-            cases=[("gated_delta_net", "bf16 2x512", sizes, "bf16 " + shape),
-                   ("gated_delta_net", "f32 2x512", sizes, "f32 " + shape),
-                   ("gdn_open_chunk", "2x512 at 0", sizes, "%dx%d at 0%s" % (
-                       n, t, shape[shape.index(" "):]))],
+            cases=[("gdn_open_chunk", "bf16 2x512 at 0 Hk 16 Hv 32 d 128 rounded$", sizes,
+                    "bf16 %dx%d at 0%s rounded" % (n, t, shape[shape.index(" "):]))],
             flops=gdn_flops(n * t, hv), bytes=2 * 128 * n * t * (2 * hk + 2 * hv), limit="time",
             published={"FlashQLA": qla * 1e3, "FlashInfer": infer * 1e3, "FLA": fla * 1e3},
             must_peer=("FLA", 0.6), goal_us=min(qla, infer) * 1e3))
@@ -113,13 +111,14 @@ def attention_rows():
         flops = 4 * h * 256 * t * (t + 1) / 2
         cases, windows = [], []
         for kv in ("bf16", "f16"):
-            find = "%s T 512 of 512 H 16/2 d 256$" % kv
+            find = "%s T 8192 of 8192 H 16/2 d 256" % kv
             name = "%s T %d of %d %s" % (kv, t, t, shape)
-            cases.append(("attention", find, n, name))
-        windows.append(("attention", "f16 T 4096 of 4096 H 16/2 d 256 window 1024$", n,
-                        name + " window 1024"))
-        paged = ("attention_paged", "f16 T 4096 at 0 H 16/2 d 256$", [t, 0, h, hkv, 256],
-                 "f16 T %d at 0 %s" % (t, shape))
+            cases.append(("attention", find + " rounded$", n, name + " rounded"))
+            if kv == "bf16":
+                windows.append(("attention", find + " window 1024 rounded$", n,
+                                name + " window 1024 rounded"))
+        paged = ("attention_paged", "f16 T 8192 at 0 H 16/2 d 256 rounded$", [t, 0, h, hkv, 256],
+                 "f16 T %d at 0 %s rounded" % (t, shape))
         more = dict(limit="matrix", flops=flops, must_us=flops / 450e6, goal_peer=("cuDNN", 1))
         peer = {"cuDNN": cudnn}
         rows.append(row(causal, cases=cases, published=peer, **more))

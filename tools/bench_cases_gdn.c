@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "bench_cases.h"
+#include "core/device_impl.h"
 
 /* tokens, channels, K */
 static void ssm_conv_history(struct bench_memory *m, const int64_t *n, struct bench_case *c)
@@ -47,19 +48,20 @@ static struct qrn_tensor betas(struct bench_memory *m, int64_t n0, int64_t n1)
 }
 
 /* tokens of each sequence, key heads, value heads, d; without positions */
-static struct qrn_gdn_open_chunk_args open_chunk(struct bench_memory *m, int64_t n_seqs, int64_t T,
-                                                 int64_t n_k, int64_t n_v, int64_t d)
+static struct qrn_gdn_open_chunk_args open_chunk(struct bench_memory *m, enum qrn_dtype type,
+                                                 int64_t n_seqs, int64_t T, int64_t n_k,
+                                                 int64_t n_v, int64_t d)
 {
     return (struct qrn_gdn_open_chunk_args){
-        .q = bench_floats(m, 0.1f, n_seqs * T, n_k, d),
-        .k = bench_floats(m, 0.1f, n_seqs * T, n_k, d),
-        .v = bench_floats(m, 1.0f, n_seqs * T, n_v, d),
+        .q = bench_uniform(m, type, -0.15f, 0.15f, n_seqs * T, n_k, d),
+        .k = bench_uniform(m, type, -0.15f, 0.15f, n_seqs * T, n_k, d),
+        .v = bench_uniform(m, type, -1.0f, 1.0f, n_seqs * T, n_v, d),
         .g = decays(m, 0.1f, n_seqs * T, n_v),
         .beta = betas(m, n_seqs * T, n_v),
         .seq_begin = bench_seq_begin(m, n_seqs, T),
         .state = bench_addresses(m, QRN_F32, n_seqs, 3, qrn_gdn_state_bytes(n_v, d, d)),
         .rows = bench_addresses(m, QRN_F32, n_seqs, 2, qrn_gdn_rows_bytes(n_k, n_v, d, d)),
-        .out = bench_output(m, QRN_F32, n_seqs * T, n_v, d),
+        .out = bench_output(m, type, n_seqs * T, n_v, d),
         .scale = 1.0f / sqrtf((float)d),
         .head_map = QRN_HEADS_TILED,
     };
@@ -71,18 +73,23 @@ static void gdn_open_chunk(struct bench_memory *m, const int64_t *n, struct benc
     if (!bench_named(m, c, "T %" PRId64 " at %" PRId64 " Hk %" PRId64 " Hv %" PRId64 " d %" PRId64,
                      n[0], n[1], n[2], n[3], n[4]))
         return;
-    c->args.gdn_open_chunk = open_chunk(m, 1, n[0], n[2], n[3], n[4]);
+    c->args.gdn_open_chunk = open_chunk(m, QRN_F32, 1, n[0], n[2], n[3], n[4]);
     c->args.gdn_open_chunk.position = bench_same_ints(m, 1, n[1]);
 }
 
-/* sequences, tokens of each, key heads, value heads, d */
+/* type, sequences, tokens of each, key heads, value heads, d, acts */
 static void gdn_open_chunk_batch(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
-    if (!bench_named(m, c, "%" PRId64 "x%" PRId64 " at 0 Hk %" PRId64 " Hv %" PRId64 " d %" PRId64,
-                     n[0], n[1], n[2], n[3], n[4]))
+    const enum qrn_dtype type = (enum qrn_dtype)n[0];
+    if (!bench_named(
+            m, c, "%s %" PRId64 "x%" PRId64 " at 0 Hk %" PRId64 " Hv %" PRId64 " d %" PRId64 "%s",
+            qrn_dtype_info(type)->name, n[1], n[2], n[3], n[4], n[5], n[6] ? " rounded" : ""))
         return;
-    c->args.gdn_open_chunk = open_chunk(m, n[0], n[1], n[2], n[3], n[4]);
-    c->args.gdn_open_chunk.position = bench_same_ints(m, n[0], 0);
+    c->skip = n[6] != QRN_ACT_F32 && qrn_device_host_reads(m->dev); /* nothing new to time */
+    if (c->skip) return;
+    c->args.gdn_open_chunk = open_chunk(m, type, n[1], n[2], n[3], n[4], n[5]);
+    c->args.gdn_open_chunk.position = bench_same_ints(m, n[1], 0);
+    c->args.gdn_open_chunk.acts = (enum qrn_activation_type)n[6];
 }
 
 /* One token each at all places of a chunk in turn, the edge, too; sequences, key heads, value heads,
@@ -93,7 +100,7 @@ static void gdn_open_chunk_turn(struct bench_memory *m, const int64_t *n, struct
                      n[0], n[1], n[2], n[3]))
         return;
     struct qrn_gdn_open_chunk_args *a = &c->args.gdn_open_chunk;
-    *a = open_chunk(m, n[0], 1, n[1], n[2], n[3]);
+    *a = open_chunk(m, QRN_F32, n[0], 1, n[1], n[2], n[3]);
     const struct qrn_tensor places = bench_places(m, QRN_GDN_CHUNK, n[0], QRN_GDN_CHUNK);
     a->position = qrn_tensor_1d(QRN_I32, places.data, n[0]);
     c->turn_at = offsetof(struct qrn_gdn_open_chunk_args, position);
@@ -318,7 +325,9 @@ const struct bench_row bench_rows_gdn[] = {
     OPEN(1, 8224, 16, 16),
     OPEN(1, 16416, 16, 16),
     OPEN(1, 32800, 16, 16),
-    {QRN_OP_gdn_open_chunk, gdn_open_chunk_batch, {2, 512, 16, 32, 128}},
+    {QRN_OP_gdn_open_chunk, gdn_open_chunk_batch, {QRN_F32, 2, 512, 16, 32, 128}},
+    {QRN_OP_gdn_open_chunk, gdn_open_chunk_batch, {QRN_F32, 2, 512, 16, 32, 128, QRN_ACT_BF16}},
+    {QRN_OP_gdn_open_chunk, gdn_open_chunk_batch, {QRN_BF16, 2, 512, 16, 32, 128, QRN_ACT_BF16}},
     {QRN_OP_gdn_open_chunk, gdn_open_chunk_turn, {1, 16, 32, 128}},
     {QRN_OP_gdn_open_chunk, gdn_open_chunk_turn, {8, 16, 32, 128}},
     STAGE(gdn_cumsum),

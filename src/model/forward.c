@@ -63,6 +63,12 @@ static bool rounds_many(const struct pass *p)
     return p->model->rounds_many && p->s.n_tokens >= MANY_TOKENS;
 }
 
+/* What ops without weights may round to. */
+static enum qrn_activation_type acts_of(const struct pass *p)
+{
+    return rounds_many(p) ? QRN_ACT_BF16 : QRN_ACT_F32;
+}
+
 /* How activations enter a product with m. */
 static enum qrn_activation_type activation_of(const struct pass *p, const struct qrn_matrix *m)
 {
@@ -213,7 +219,7 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
          .rows = qrn_tensor_2d(QRN_ADDRESS, p->w->tables.rows, p->s.n_seqs, 2), .out = o_heads,
          .state_offset = (size_t)i_linear * sizes->state_layer,
          .rows_offset = (size_t)i_linear * sizes->rows_layer, .scale = 1.0f / sqrtf((float)c->d_k),
-         .head_map = p->model->weights.head_map);
+         .head_map = p->model->weights.head_map, .acts = acts_of(p));
     EMIT(p->e, rms_norm, .x = o_heads, .weight = l->norm,
          .gate = qrn_tensor_split_last(z, c->n_v_heads, c->d_v),
          .out = rounded.n_dims ? none : o_heads, .eps = (float)c->rms_eps,
@@ -264,7 +270,7 @@ static void attention_mixer(struct pass *p, const struct qrn_attention_weights *
          .kv_type = p->model->kv_dtype);
     EMIT(p->e, attention_paged, .q = q, .seq_begin = p->seq_begin, .position = p->seq_position,
          .pages = p->pages, .out = o_heads, .n_kv_heads = c->n_kv_heads, .page_offset = offset,
-         .kv_type = p->model->kv_dtype, .scale = 1.0f / sqrtf((float)d));
+         .kv_type = p->model->kv_dtype, .scale = 1.0f / sqrtf((float)d), .acts = acts_of(p));
     EMIT(p->e, sigmoid_mul, .x = o_heads, .gate = gate,
          .out = rounded.n_dims ? qrn_tensor_split_last(rounded, c->n_heads, d) : o_heads);
     matmul(p, &l->out, form_for(p, &l->out, o, rounded), p->normed);
