@@ -105,19 +105,46 @@ static size_t scratch(struct qrn_matmul_params *p)
     return x_bytes(p) + qrn_cuda_slots_bytes(p);
 }
 
-/* How long tiles of so many rows take, in hundredths of a tile of 256: the last round of blocks may be
- * half empty.  Half a tile copies, and decodes, as many weights as a whole one. */
-static int64_t time_of(const struct qrn_matmul_params *p, int n_tokens, int n_blocks)
+/* How x is cut: the rows of a tile, and how many tiles of 256 are left whole. */
+struct cut {
+    int n_tokens;
+    int64_t n_tiles, n_whole;
+};
+
+/* Tiles of 256 rows of x, but those of the last round of blocks in halves if that is one round too.  Half
+ * a tile copies, and decodes, as many weights as a whole one: a little more than half the time.  In
+ * hundredths of a tile. */
+static int64_t time_of_256(const struct qrn_matmul_params *p, int n_blocks, struct cut *cut)
 {
-    const int64_t n = p->n_matrices * ((p->most_rows + n_tokens - 1) / n_tokens) * weight_tiles(p);
-    return (n + n_blocks - 1) / n_blocks * (n_tokens == 256 ? 100 : p->w.packed ? 62 : 57);
+    const int64_t n = p->n_matrices * ((p->most_rows + 255) / 256) * weight_tiles(p);
+    const int64_t rest = n % n_blocks, half = p->w.packed ? 62 : 57;
+    const bool halves = 2 * rest <= n_blocks;
+    *cut = (struct cut){256, n, halves ? n - rest : n};
+    return n / n_blocks * 100 + (rest == 0 ? 0 : halves ? half : 100);
+}
+
+static int64_t time_of_128(const struct qrn_matmul_params *p, int n_blocks, struct cut *cut)
+{
+    const int64_t n = p->n_matrices * ((p->most_rows + 127) / 128) * weight_tiles(p);
+    *cut = (struct cut){128, n, n};
+    return (n + n_blocks - 1) / n_blocks * (p->w.packed ? 62 : 57);
 }
 
 /* By expert: as if slots were spread evenly. */
-static int choose_tile(const struct qrn_matmul_params *p, int n_blocks)
+static struct cut choose_cut(struct qrn_matmul_params *p, int n_blocks)
 {
-    if (p->ids) return p->n_slots / p->n_matrices >= 512 ? 256 : 128;
-    return time_of(p, 256, n_blocks) <= time_of(p, 128, n_blocks) ? 256 : 128;
+    struct cut large, small;
+    if (p->ids) {
+        const int n_tokens = p->n_slots / p->n_matrices >= 512 ? 256 : 128;
+        qrn_cuda_cut_rows(p, n_tokens, true);
+        const int64_t n = p->n_tiles * weight_tiles(p);
+        return (struct cut){n_tokens, n, n};
+    }
+    const int64_t of_large = time_of_256(p, n_blocks, &large),
+                  of_small = time_of_128(p, n_blocks, &small);
+    large = of_large <= of_small ? large : small;
+    qrn_cuda_cut_rows(p, large.n_tokens, true);
+    return large;
 }
 
 static void round_x(struct qrn_cuda_stream *s, struct qrn_matmul_wgmma_params *p, int n_tokens)
@@ -149,15 +176,16 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 {
     const int n_blocks = s->cuda->n_multiprocessors;
     if (rows_of(job) == 0 || job->w.n == 0) return;
-    const int n_tokens = choose_tile(job, n_blocks);
-    qrn_cuda_cut_rows(job, n_tokens, true);
+    const struct cut cut = choose_cut(job, n_blocks);
+    const int n_tokens = cut.n_tokens;
     qrn_cuda_sort_slots(s, s->scratch + x_bytes(job), job);
     struct qrn_matmul_wgmma_params p = {.job = *job,
                                         .x16 = s->scratch,
                                         .n_x16 = rows_of(job),
                                         .x16_stride = stride_of(job),
                                         .out_stride = out_stride(job),
-                                        .n_work = (int32_t)(job->n_tiles * weight_tiles(job)),
+                                        .n_work = (int32_t)(2 * cut.n_tiles - cut.n_whole),
+                                        .n_whole = (int32_t)cut.n_whole,
                                         .n_weight_tiles = (int32_t)weight_tiles(job),
                                         .band = job->ids          ? 1
                                                 : n_tokens == 256 ? 8

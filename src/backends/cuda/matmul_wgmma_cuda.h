@@ -19,9 +19,9 @@ struct qrn_matmul_wgmma_params {
     uint64_t x16; /* x as bf16: rows of matrix 0, of matrix 1 ..; by expert sorted slots */
     int64_t n_x16, x16_stride; /* rows, and elements from one to the next */
     int64_t out_stride;        /* bytes from a row of out to the next, all alike; else 0 */
-    int32_t n_work;            /* pairs of tiles */
-    int32_t n_weight_tiles;    /* of a matrix */
-    int32_t band;              /* tiles of x that meet a tile of weights one after the other */
+    int32_t n_work, n_whole; /* pairs of tiles; from n_whole on of x only halves, two for a tile */
+    int32_t n_weight_tiles;  /* of a matrix */
+    int32_t band;            /* tiles of x that meet a tile of weights one after the other */
 };
 
 QRN_FORM_FUNCTION int qrn_wgmma_stage_bytes(int n_tokens)

@@ -2,9 +2,9 @@
  * Products of many rows on Hopper's tensor cores: weights in rows of bf16, or packed ones that are
  * decoded to bf16 on the way, times x rounded to bf16 (matmul_x_bf16.cu), sums in float32.
  *
- * Bound by the tensor cores.  A block takes tiles of 128 rows of weights by 256 of x (128 where that fills
- * the last round of blocks better, and by expert, where few rows meet a matrix), one after the other,
- * until none is left.  Four warps bring weights and x: one thread copies x and weights in rows by tensor
+ * Bound by the tensor cores.  A block takes tiles of 128 rows of weights by 256 of x, one after the other,
+ * until none is left: in the last round by 128 where that spreads it over more blocks, everywhere where
+ * the whole is so small, and by expert, where few rows meet a matrix.  Four warps bring weights and x: one thread copies x and weights in rows by tensor
  * maps, each warp the panels of 32 rows, which it decodes, a row a lane.  Eight warps multiply, four
  * of them 64 rows of weights, all of the tile's x: weights are the rows of wgmma's result, so that eight
  * lanes store 32 bytes of a row of out that lie together.  They meet at barriers of a ring of stages of
@@ -36,9 +36,10 @@ struct qrn_wgmma_shared {
     uint64_t *out_rows; /* where rows of the tile go; 0: nowhere */
 };
 
-/* A tile of weights and one of x; steps 0: nothing is multiplied. */
+/* A tile of weights and one of x, of 256 perhaps a half; steps 0: nothing is multiplied. */
 struct qrn_wgmma_work {
     qrn_tile tile;
+    bool is_half;
     int weights; /* first row */
     int steps;
 };
@@ -46,6 +47,8 @@ struct qrn_wgmma_work {
 /* Divisions are by 32 bits where they can be: a short product has thousands of tiles. */
 static __device__ __forceinline__ qrn_wgmma_work qrn_wgmma_work_at(const qrn_matmul_wgmma_params &p, int i)
 {
+    const int half = i < p.n_whole ? 0 : (i - p.n_whole) % 2;
+    if (i >= p.n_whole) i = p.n_whole + (i - p.n_whole) / 2;
     const int per_band = p.band * p.n_weight_tiles, band = i / per_band, rest = i - band * per_band;
     const int n_here = min(p.band, (int)p.job.n_tiles - band * p.band), at = rest / n_here;
     const int i_tile = band * p.band + rest - at * n_here;
@@ -56,6 +59,11 @@ static __device__ __forceinline__ qrn_wgmma_work qrn_wgmma_work_at(const qrn_mat
         w.tile.n_rows = (int)min(p.job.most_rows - w.tile.first, (int64_t)p.job.tile_rows);
     } else {
         w.tile = qrn_tile_at(p.job, i_tile);
+    }
+    w.is_half = i >= p.n_whole;
+    if (w.is_half) {
+        w.tile.first += 128 * half;
+        w.tile.n_rows = min(max(w.tile.n_rows - 128 * half, 0), 128);
     }
     w.weights = at * QRN_WGMMA_WEIGHTS;
     w.steps = w.tile.n_rows && w.tile.matrix < p.job.n_matrices
@@ -226,13 +234,15 @@ static __device__ __forceinline__ void qrn_wgmma_store_nan(int64_t n, int64_t n_
     }
 }
 
-/* A tile's results; its stages are given back when they were read. */
-template <int dtype, int n_tokens>
+/* Results of the first n_columns rows of x of a tile; its stages are given back when they were read. */
+template <int dtype, int n_tokens, int n_columns>
 static __device__ __forceinline__ void qrn_wgmma_sum(const qrn_wgmma_shared &s, int steps, int half,
                                                      qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> &ring,
-                                                     float (&c)[n_tokens / 2])
+                                                     float (&c)[n_columns / 2])
 {
     int before = 0;
+#pragma unroll
+    for (int j = 0; j < n_columns / 2; j++) c[j] = 0.0f;
     for (int step = 0; step < steps; step++, ring.next()) {
         const char *stage = s.stages + ring.stage * qrn_wgmma_stage_bytes(n_tokens);
         const uint64_t x = qrn_tile_by_k(stage),
@@ -241,8 +251,8 @@ static __device__ __forceinline__ void qrn_wgmma_sum(const qrn_wgmma_shared &s, 
         qrn_wgmma_fence();
 #pragma unroll
         for (int k = 0; k < QRN_WGMMA_K / 16; k++)
-            qrn_wgmma_bf16<n_tokens, QRN_BY_K, QRN_BY_K>(c, qrn_tile_moved(w, 32 * k),
-                                                         qrn_tile_moved(x, 32 * k), step + k > 0);
+            qrn_wgmma_bf16<n_columns, QRN_BY_K, QRN_BY_K>(c, qrn_tile_moved(w, 32 * k),
+                                                          qrn_tile_moved(x, 32 * k), 1);
         qrn_wgmma_commit();
         qrn_wgmma_wait<1>();
         if (step > 0 && qrn_lane() == 0) qrn_barrier_arrive(&s.empty[before]);
@@ -267,9 +277,13 @@ static __device__ __forceinline__ void qrn_wgmma_multiply(const qrn_matmul_wgmma
         qrn_wgmma_find_rows<n_tokens>(p, work.tile, thread, s.out_rows);
         if (work.steps == 0) {
             qrn_wgmma_store_nan<n_tokens>(n, p.job.w.n, own_rows);
+        } else if (n_tokens == 256 && work.is_half) {
+            float c[64];
+            qrn_wgmma_sum<dtype, n_tokens, 128>(s, work.steps, half, ring, c);
+            qrn_wgmma_store<128>(c, n, p.job.w.n, own_rows);
         } else {
             float c[n_tokens / 2];
-            qrn_wgmma_sum<dtype, n_tokens>(s, work.steps, half, ring, c);
+            qrn_wgmma_sum<dtype, n_tokens, n_tokens>(s, work.steps, half, ring, c);
             qrn_wgmma_store<n_tokens>(c, n, p.job.w.n, own_rows);
         }
     }
