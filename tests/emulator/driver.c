@@ -8,7 +8,7 @@
 #include <string.h>
 
 pthread_mutex_t emulator_lock = PTHREAD_MUTEX_INITIALIZER;
-struct faults emulator_faults = {.sm = 90, .memory = (size_t)1 << 40};
+struct faults emulator_faults = {.sm = 90, .multiprocessors = 4, .memory = (size_t)1 << 40};
 struct emulated_counts emulator_counts;
 char emulator_message[512];
 
@@ -32,6 +32,7 @@ EXPORTED CUresult cuInit(unsigned flags)
         .fail_alloc = number_of("QRN_EMULATED_FAIL_ALLOC", 0),
         .lose_at_launch = number_of("QRN_EMULATED_LOSE_AT_LAUNCH", 0),
         .sm = (int)number_of("QRN_EMULATED_SM", 90),
+        .multiprocessors = (int)number_of("QRN_EMULATED_MULTIPROCESSORS", 4),
         .reverse = number_of("QRN_EMULATED_REVERSE", 0) != 0,
         .late = number_of("QRN_EMULATED_LATE", 0) != 0,
         .memory = (size_t)number_of("QRN_EMULATED_MEMORY", 1L << 40),
@@ -114,7 +115,7 @@ EXPORTED CUresult cuDeviceGetAttribute(int *out, CUdevice_attribute attribute, C
         *out = emulator_faults.sm % 10;
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        *out = 4;
+        *out = emulator_faults.multiprocessors;
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
         *out = 1;

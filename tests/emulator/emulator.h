@@ -5,6 +5,7 @@
  * Faults on demand, read from the environment at cuInit (the version: whenever it is asked for):
  *     QRN_EMULATED_DRIVER_VERSION   12080 is 12.8
  *     QRN_EMULATED_SM               compute capability, 90; 80 is 8.0
+ *     QRN_EMULATED_MULTIPROCESSORS  4
  *     QRN_EMULATED_FAIL_ALLOC       this allocation from now on fails, counted from 1
  *     QRN_EMULATED_LOSE_AT_LAUNCH   at this launch from now on the context is lost
  *     QRN_EMULATED_MEMORY           bytes that the device has; 2^40 without
@@ -65,7 +66,7 @@ struct CUstream_st {
 
 struct faults {
     long fail_alloc, lose_at_launch; /* counted down; 0: never */
-    int sm;
+    int sm, multiprocessors;
     bool reverse, late;
     size_t memory;
 };

@@ -702,6 +702,41 @@ static void rounded_sequence(struct qrn_device *dev, const struct shape *z, enum
     mem_free_all(&m);
 }
 
+/* One head, so long that parts of it are worked on at once; from an open chunk on, memory in place. */
+static void test_rounded_parts(void **state)
+{
+    enum { FROM = 40, EDGE = 66 * C, T = EDGE + 10 };
+    (void)state;
+    const struct shape *z = &rounded_shapes[0];
+    struct devices d;
+    struct mem m = {0};
+    struct rng r = {13};
+    setenv("QRN_EMULATED_MULTIPROCESSORS", "12", 1); /* an emulated device has few: 4 parts */
+    devices_open_for(&d, 1, QRN_OP_gdn_open_chunk);
+    unsetenv("QRN_EMULATED_MULTIPROCESSORS");
+    struct qrn_device *dev = d.dev[d.n - 1];
+    struct tokens w = make_tokens(&m, &r, z, T, MILD), exact = w;
+    for (int64_t i = 0; i < T; i++) ((float *)w.g.data)[i] *= 0.02f; /* what is old still counts */
+    round_tokens(&m, &exact, QRN_F32);
+    round_tokens(&m, &w, is_gpu(dev) ? QRN_BF16 : QRN_F32);
+    const int64_t n_out = EDGE * z->d_v, n_state = z->d_k * z->d_v;
+    struct qrn_tensor out = mem_tensor(&m, w.q.dtype, 3, (const int64_t[]){T, 1, z->d_v});
+    struct sequence s = make_sequence(&m, z, true);
+    double *S = calloc((size_t)(n_state + n_out), sizeof *S), *want = S + n_state;
+    start(&s, z, 5);
+    for (int64_t j = 0; j < n_state; j++) S[j] = (double)s.state[0][j];
+    recurrence(S, &exact, EDGE, 1.5, want);
+    feed(dev, NULL, &w, &s, FROM, out);
+    feed(dev, NULL, &w, &s, T - FROM, out);
+    const struct qrn_tensor after = {.data = s.state[EDGE / C & 1], .dtype = QRN_F32};
+    const double e_out = norm_error(&out, want, n_out), e_state = norm_error(&after, S, n_state);
+    if (!(e_out <= 8e-3 && e_state <= 8e-3))
+        fail_msg("parts: out %.3g, state %.3g of the norm, 8e-3 allowed", e_out, e_state);
+    free(S);
+    devices_close(&d);
+    mem_free_all(&m);
+}
+
 static void test_rounded_sequence(void **state)
 {
     (void)state;
@@ -871,7 +906,8 @@ int main(void)
         cmocka_unit_test(test_rollback),         cmocka_unit_test(test_untouched),
         cmocka_unit_test(test_strided),          cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_errors),           cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_rounded_sequence), cmocka_unit_test(test_rounded_batch),
+        cmocka_unit_test(test_rounded_sequence), cmocka_unit_test(test_rounded_parts),
+        cmocka_unit_test(test_rounded_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

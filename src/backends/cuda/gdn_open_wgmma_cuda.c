@@ -7,7 +7,14 @@
 QRN_CUDA_IMAGE(gdn_open_prepare_sm90a);
 QRN_CUDA_IMAGE(gdn_open_wgmma_sm90a);
 
-enum { CHUNK = QRN_CUDA_GDN_CHUNK, WIDTH = QRN_GDN_WGMMA_WIDTH, MOST_PIECES = 60000 };
+enum {
+    CHUNK = QRN_CUDA_GDN_CHUNK,
+    WIDTH = QRN_GDN_WGMMA_WIDTH,
+    MOST_PIECES = 60000,
+    MOST_PARTS = 64,        /* but the last ones, of all sequences' heads */
+    MOST_OF_A_SEQUENCE = 8, /* they are joined one by one */
+    PART_CHUNKS = 16        /* fewer are not worth it */
+};
 
 _Static_assert(sizeof(struct qrn_gdn_piece) % 16 == 0, "for bulk copies");
 
@@ -15,8 +22,14 @@ _Static_assert(sizeof(struct qrn_gdn_piece) % 16 == 0, "for bulk copies");
  * gigabyte, and f32 tensors rounded. */
 struct plan {
     int64_t n_numbers, n_k_heads, n_launches;
-    size_t pieces_bytes, q_bytes, v_bytes;
+    size_t pieces_bytes, parts_bytes, q_bytes, v_bytes;
 };
+
+/* Of a sequence. */
+static int64_t most_parts(const struct qrn_gdn_open_chunk_args *a)
+{
+    return a->q.shape[0] / CHUNK / a->position.shape[0] / PART_CHUNKS;
+}
 
 static struct plan plan_of(const struct qrn_gdn_open_chunk_args *a)
 {
@@ -28,6 +41,7 @@ static struct plan plan_of(const struct qrn_gdn_open_chunk_args *a)
     p.n_k_heads = (n_k_heads + p.n_launches - 1) / p.n_launches;
     p.pieces_bytes = (size_t)(p.n_numbers * p.n_k_heads * ratio) * sizeof(struct qrn_gdn_piece);
     p.pieces_bytes = (p.pieces_bytes + 255) / 256 * 256;
+    if (most_parts(a) > 1) p.parts_bytes = MOST_PARTS * sizeof(struct qrn_gdn_part);
     if (a->q.dtype == QRN_BF16) return p;
     p.q_bytes = (size_t)(n_tokens * n_k_heads * WIDTH) * 2;
     p.v_bytes = (size_t)(n_tokens * n_v_heads * WIDTH) * 2;
@@ -38,7 +52,7 @@ static size_t scratch(const void *args, int n_threads)
 {
     const struct plan p = plan_of(args);
     (void)n_threads;
-    return p.pieces_bytes + 2 * p.q_bytes + p.v_bytes;
+    return p.pieces_bytes + p.parts_bytes + 2 * p.q_bytes + p.v_bytes;
 }
 
 /* A tensor [n_tokens, n_heads, 128] of bf16 by boxes of 64 tokens and columns. */
@@ -96,26 +110,29 @@ static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
                                              const struct plan *plan)
 {
     struct qrn_tensor q = a->q, k = a->k, v = a->v;
-    const CUdeviceptr rounded = s->scratch + plan->pieces_bytes;
+    const CUdeviceptr rounded = s->scratch + plan->pieces_bytes + plan->parts_bytes;
     if (q.dtype == QRN_F32) {
         round_to(s, &q, rounded);
         round_to(s, &k, rounded + plan->q_bytes);
         round_to(s, &v, rounded + 2 * plan->q_bytes);
     }
-    struct qrn_gdn_wgmma_params p = {.c = {.x = qrn_gdn_tokens(&a->q, &a->k, &a->v, &a->g, &a->beta,
-                                                               &a->out, &a->seq_begin, a->head_map),
-                                           .position = a->position.data,
-                                           .state = a->state.data,
-                                           .rows = a->rows.data,
-                                           .state_stride = a->state.stride[0],
-                                           .rows_stride = a->rows.stride[0],
-                                           .state_offset = a->state_offset,
-                                           .rows_offset = a->rows_offset,
-                                           .scale = a->scale,
-                                           .keeps_later = 1},
-                                     .pieces = (struct qrn_gdn_piece *)(uintptr_t)s->scratch,
-                                     .n_numbers = plan->n_numbers,
-                                     .out_is_bf16 = a->out.dtype == QRN_BF16};
+    struct qrn_gdn_wgmma_params p = {
+        .c = {.x = qrn_gdn_tokens(&a->q, &a->k, &a->v, &a->g, &a->beta, &a->out, &a->seq_begin,
+                                  a->head_map),
+              .position = a->position.data,
+              .state = a->state.data,
+              .rows = a->rows.data,
+              .state_stride = a->state.stride[0],
+              .rows_stride = a->rows.stride[0],
+              .state_offset = a->state_offset,
+              .rows_offset = a->rows_offset,
+              .scale = a->scale,
+              .keeps_later = 1},
+        .pieces = (struct qrn_gdn_piece *)(uintptr_t)s->scratch,
+        .parts = (struct qrn_gdn_part *)(uintptr_t)(s->scratch + plan->pieces_bytes),
+        .n_parts = (int32_t)most_parts(a),
+        .n_numbers = plan->n_numbers,
+        .out_is_bf16 = a->out.dtype == QRN_BF16};
     const struct qrn_tensor_box boxes[] = {box_of(&q), box_of(&k), box_of(&v)};
     qrn_cuda_tensor_map(s, &boxes[0], &p.q);
     qrn_cuda_tensor_map(s, &boxes[1], &p.k);
@@ -135,28 +152,53 @@ static unsigned walk_bytes(unsigned n_groups)
     return QRN_GDN_WGMMA_STAGES * stage + n_groups * QRN_GDN_WGMMA_SQUARE + 1024;
 }
 
-/* One warpgroup a block while every block can have a multiprocessor of its own. */
-static void run_wave(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_params *p)
+/* The walk, of few heads cut into columns and parts: one warpgroup a block while every block can have a
+ * multiprocessor of its own. */
+static void walk(struct qrn_cuda_stream *s, struct qrn_gdn_wgmma_params *p, int64_t n_items)
 {
-    static const struct qrn_cuda_function prepare = {qrn_cuda_image_gdn_open_prepare_sm90a,
-                                                     "qrn_gdn_open_prepare", 64 * 1024},
-                                          narrow = {qrn_cuda_image_gdn_open_wgmma_sm90a,
+    static const struct qrn_cuda_function narrow = {qrn_cuda_image_gdn_open_wgmma_sm90a,
                                                     "qrn_gdn_open_walk_64", 227 * 1024},
                                           wide = {qrn_cuda_image_gdn_open_wgmma_sm90a,
-                                                  "qrn_gdn_open_walk_128", 227 * 1024};
-    const int64_t ratio = p->c.x.heads.n_v / p->c.x.heads.n_k,
-                  n_items = p->c.x.sequences.n_seqs * p->n_k_heads * ratio;
-    const bool cut = 2 * n_items <= s->cuda->n_multiprocessors;
+                                                  "qrn_gdn_open_walk_128", 227 * 1024},
+                                          parts = {qrn_cuda_image_gdn_open_wgmma_sm90a,
+                                                   "qrn_gdn_open_parts", 227 * 1024},
+                                          join = {qrn_cuda_image_gdn_open_wgmma_sm90a,
+                                                  "qrn_gdn_open_join", 0};
+    const int64_t n_multiprocessors = s->cuda->n_multiprocessors, wanted = n_multiprocessors / 4,
+                  fitting = (wanted < MOST_PARTS ? wanted : MOST_PARTS) / n_items + 1;
+    if (p->n_parts > fitting) p->n_parts = (int32_t)fitting;
+    if (p->n_parts > MOST_OF_A_SEQUENCE) p->n_parts = MOST_OF_A_SEQUENCE;
+    if (p->n_parts < 1) p->n_parts = 1;
+    const int64_t n_others = (p->n_parts - 1) * n_items;
+    struct qrn_cuda_grid grid = {
+        .n_blocks = 4 * n_others, .n_threads = 160, .shared_bytes = walk_bytes(1)};
+    qrn_cuda_launch(s, &parts, grid, p);
+    if (p->n_parts > 2)
+        qrn_cuda_launch(s, &join, (struct qrn_cuda_grid){.n_blocks = 8 * n_items, .n_threads = 128},
+                        p);
+    if (p->n_parts > 1 || 2 * n_items <= n_multiprocessors) {
+        grid.n_blocks = 2 * p->n_parts * n_items;
+        qrn_cuda_launch(s, &narrow, grid, p);
+        return;
+    }
+    grid = (struct qrn_cuda_grid){
+        .n_blocks = n_items, .n_threads = 384, .shared_bytes = walk_bytes(2)};
+    qrn_cuda_launch(s, &wide, grid, p);
+}
+
+/* Some key heads of all sequences. */
+static void run_heads(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_params *of_all)
+{
+    struct qrn_gdn_wgmma_params p = *of_all;
+    static const struct qrn_cuda_function prepare = {qrn_cuda_image_gdn_open_prepare_sm90a,
+                                                     "qrn_gdn_open_prepare", 64 * 1024};
+    const int64_t ratio = p.c.x.heads.n_v / p.c.x.heads.n_k;
     qrn_cuda_launch(s, &prepare,
-                    (struct qrn_cuda_grid){.n_blocks = p->n_numbers * p->n_k_heads,
+                    (struct qrn_cuda_grid){.n_blocks = p.n_numbers * p.n_k_heads,
                                            .n_threads = 128,
                                            .shared_bytes = PREPARE_BYTES},
-                    p);
-    qrn_cuda_launch(s, cut ? &narrow : &wide,
-                    (struct qrn_cuda_grid){.n_blocks = cut ? 2 * n_items : n_items,
-                                           .n_threads = cut ? 160 : 384,
-                                           .shared_bytes = walk_bytes(cut ? 1 : 2)},
-                    p);
+                    &p);
+    walk(s, &p, p.c.x.sequences.n_seqs * p.n_k_heads * ratio);
 }
 
 static void run(void *stream, const void *args)
@@ -171,7 +213,7 @@ static void run(void *stream, const void *args)
     for (p.first_k_head = 0; p.first_k_head < n_k_heads; p.first_k_head += plan.n_k_heads) {
         const int64_t left = n_k_heads - p.first_k_head;
         p.n_k_heads = left < plan.n_k_heads ? left : plan.n_k_heads;
-        run_wave(s, &p);
+        run_heads(s, &p);
     }
     qrn_cuda_launch(
         s, &leave,

@@ -28,6 +28,15 @@ struct qrn_gdn_piece {
     struct qrn_gdn_gates gates;
 };
 
+/* Between parts of a sequence of one value head: state of the end = transfer * state of the start + own.
+ * Of the first part, whose own state begins with the true one, transfer is a copy of that, and u one of
+ * the open rows, which others may write over meanwhile. */
+struct qrn_gdn_part {
+    float transfer[128 * 128],
+        own[128 * 128]; /* [d_k][d_k], [d_k][d_v]; joined, own is the state */
+    float u[64 * 128];
+};
+
 /* The maps are of bf16: of the call's tensors or of rounded ones.  A sequence has the pieces from
  * number seq_begin / 64 + 2 * sequence on, each of them by key heads, by value heads of a key head. */
 struct qrn_gdn_wgmma_params {
@@ -36,6 +45,8 @@ struct qrn_gdn_wgmma_params {
     struct qrn_gdn_piece *pieces;
     int64_t n_numbers;               /* of pieces' */
     int64_t first_k_head, n_k_heads; /* this launch's */
+    struct qrn_gdn_part *parts;      /* of each sequence's value heads, n_parts each */
+    int32_t n_parts;                 /* of a sequence, worked on at once; 1: parts is not used */
     int32_t out_is_bf16;
 };
 

@@ -2,12 +2,14 @@
  * gdn_open_chunk on Hopper, what can be done for all chunks at once: for each value head the inverse of
  * I + A with A[r][s] = beta_r exp(G_r - G_s) k_r.k_s (s < r), decayed scores q_r.k_s, gates.
  *
- * A block has a chunk of a key head: k k and k q come once from the tensor cores (1 MFLOP each, 0.5 us of
- * a multiprocessor with four blocks) and stay in registers for the head's value heads.  The inverse is
- * float32: diagonal blocks of 16 by substitution, a warp each; below them, a warp a block column, products
- * of bf16 pairs (x = high + low), turned, so that each result is the next one's operand as it is.  Four
- * blocks hide each other's latency; what is written, 17 KiB a chunk and value head, is 33 MB for 8192 tokens
- * of 16 heads, and bounds it. */
+ * A block has a chunk of a key head: k k and k q come once from the tensor cores and stay in
+ * registers for the head's value heads. The inverse is float32: diagonal blocks of 16 by
+ * substitution, a warp each; below them, a warp a block column, products of bf16 pairs (x = high +
+ * low), turned, so that each result is the next one's operand as it is. A chunk of a value head
+ * takes some 850 cycles of issuing (decays a third, substitution a quarter, products and their
+ * pairs the rest), 0.5 us of a multiprocessor, where four blocks hide each other's latency, and
+ * writes 17 KiB: for 32768 tokens of 64 heads 0.12 ms of the one and 0.14 ms of the other at least.
+ */
 #include "backends/cuda/device/gdn_wgmma.cuh"
 
 enum { THREADS = 128, STRIDE = 68, DIAGONAL_STRIDE = 20, HEADS = 4 };

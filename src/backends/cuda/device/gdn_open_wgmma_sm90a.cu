@@ -3,14 +3,20 @@
  * gdn_open_prepare_sm90a.cu
  *     rhs = v V - p P;  u = inverse rhs;  out = q (S0 q) + scores u;  S = exp(G_C) S + k (edge u)
  *
- * All is turned: a warpgroup has 64 columns of d_v as rows, of the state, P, u and out alike.  So each
- * result is in registers as the next product wants its first operand, the state among them, and nothing
- * but k, q, v, pieces come to shared memory: no warpgroup waits for another.  64 columns take 1024 cycles
- * of the tensor cores a chunk (S0 k 256, S0 q 256, u 128, scores u 128, S 256); the chain of the state is
- * S0 k, rhs, u, edge u, S, its rounding: 640 of them and about 400 of latency and conversions, which S0 q and
- * scores u fill.  So a chunk takes 0.6 us where a multiprocessor has one warpgroup, 1.2 us where it has two
- * (which read k, q and pieces once: 82 KB a chunk of 128 columns against 114 KB), three stages ahead.
- * Registers: state 64 and 32 rounded, sums 32 each of P or u and out, operands 32. */
+ * All is turned: a warpgroup has 64 columns of d_v as rows, of the state, P, u and out alike.  So
+ * each result is in registers as the next product wants its first operand, the state among them,
+ * and nothing but k, q, v and pieces comes to shared memory: no warpgroup waits for another.  64
+ * columns take 1024 cycles of the tensor cores a chunk (S0 k 256, S0 q 256, u 128, scores u 128, S
+ * 256), between which about 350 are latency and conversions that nothing fills: 0.8 us a chunk
+ * where a multiprocessor has one warpgroup, 1.2 us where it has two, which fill each other's gaps
+ * and read k, q and pieces once: 66 KB a chunk for 128 columns against 115.  What is read at 4.2
+ * TB/s bounds 64 heads of 16 keys' by 0.9 us. Registers: state 64 and 32 rounded, sums 32 each of P
+ * or u and out, operands 32.
+ *
+ * Where few heads leave multiprocessors idle, parts of a sequence are worked on at once: first what
+ * each part does to a state (its own from 0, and its transfer: the same from the identity with v =
+ * 0), which are joined, then all parts with their true states.
+ */
 #include "backends/cuda/device/gdn_wgmma.cuh"
 
 enum { STAGES = QRN_GDN_WGMMA_STAGES, COLUMNS = 64, PIECE = sizeof(qrn_gdn_piece) };
@@ -34,17 +40,20 @@ template <int n_groups> struct walker {
     int h, kh, first; /* first: this warpgroup's column */
     const qrn_gdn_piece *pieces;
     int64_t piece_step;
+    int first_wave, last_wave; /* the latter is not this part's */
 
-    __device__ void load(int wave, int at)
+    /* What is sought: out, or a part's own state, or its transfer. */
+    template <bool has_q> __device__ void load(int wave, int at, bool has_v)
     {
         stage<n_groups> &s = z.stages[at];
         gdn_rows_of_chunk rows;
         rows.find(sequence, wave);
-        qrn_barrier_arrive_expecting(&full[at], 2 * TILE + PIECE + n_groups * SQUARE);
+        qrn_barrier_arrive_expecting(&full[at], TILE + PIECE + (has_q ? TILE : 0) +
+                                                    (has_v ? n_groups * SQUARE : 0));
         gdn_load_tile(s.k, &p.k, rows.first, kh, &full[at]);
-        gdn_load_tile(s.q, &p.q, rows.first, kh, &full[at]);
+        if (has_q) gdn_load_tile(s.q, &p.q, rows.first, kh, &full[at]);
         qrn_bulk_copy(&s.piece, pieces + wave * piece_step, PIECE, &full[at]);
-        for (int i = 0; i < n_groups; i++)
+        for (int i = 0; has_v && i < n_groups; i++)
             qrn_tensor_copy(s.v + i * SQUARE, &p.v, first + COLUMNS * i, rows.first, h, &full[at]);
     }
 
@@ -54,30 +63,39 @@ template <int n_groups> struct walker {
         return qrn_warp() % 4 * 16 + qrn_lane() / 4;
     }
 
+    /* Matrices of this head. */
     __device__ void load_state(float (&S)[64], const float *state) const
     {
-        const float *from = state + (int64_t)h * WIDTH * WIDTH + first + lane_row();
+        const float *from = state + first + lane_row();
 #pragma unroll
         for (int i = 0; i < 64; i++)
             S[i] = from[(i / 4 * 8 + qrn_lane() % 4 * 2 + i % 2) * WIDTH + i % 4 / 2 * 8];
     }
     __device__ void store_state(const float (&S)[64], float *state) const
     {
-        float *to = state + (int64_t)h * WIDTH * WIDTH + first + lane_row();
+        float *to = state + first + lane_row();
 #pragma unroll
         for (int i = 0; i < 64; i++)
             to[(i / 4 * 8 + qrn_lane() % 4 * 2 + i % 2) * WIDTH + i % 4 / 2 * 8] = S[i];
     }
 
-    /* Open rows of earlier calls: k, and u in the place of v. */
-    __device__ void place_open_rows(stage<n_groups> &s, const gdn_segment &g)
+    /* Its identity: what a transfer begins with. */
+    __device__ void identity(float (&S)[64]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 64; i++)
+            S[i] = i / 4 * 8 + qrn_lane() % 4 * 2 + i % 2 == first + lane_row() + i % 4 / 2 * 8;
+    }
+
+    /* Open rows of earlier calls: k, and u [64][d_v] in the place of v. */
+    __device__ void place_open_rows(stage<n_groups> &s, const gdn_segment &g, const float *u)
     {
         gdn_place_open_keys(s.k, g.k + (int64_t)kh * WIDTH * GDN_CHUNK, g.open, 128 * n_groups);
         const int mine = threadIdx.x % 128;
         char *v = s.v + threadIdx.x / 128 * SQUARE;
         for (int i = mine; i < g.open * COLUMNS; i += 128)
-            *gdn_in_tile(v, i / COLUMNS, i % COLUMNS) = qrn_bf16_of_float(
-                g.u[((int64_t)h * GDN_CHUNK + i / COLUMNS) * WIDTH + first + i % COLUMNS]);
+            *gdn_in_tile(v, i / COLUMNS, i % COLUMNS) =
+                qrn_bf16_of_float(u[i / COLUMNS * WIDTH + first + i % COLUMNS]);
         qrn_fence_async();
         qrn_sync_some(1, 128 * n_groups);
     }
@@ -227,47 +245,48 @@ template <int n_groups> struct walker {
     }
 
     /* By one lane of the last warps. */
-    __device__ void load_all()
+    template <bool makes_out> __device__ void load_all(bool has_v)
     {
-        const int n_waves = sequence.n_segments();
         qrn_ring<STAGES> ring;
-        for (int wave = 0; wave < n_waves; wave++, ring.next()) {
+        for (int wave = first_wave; wave < last_wave; wave++, ring.next()) {
             qrn_barrier_wait(&empty[ring.stage], ring.parity ^ 1);
-            load(wave, ring.stage);
+            load<makes_out>(wave, ring.stage, has_v);
         }
     }
 
-    __device__ void walk()
+    /* From S on; u: of open rows.  Without out S is what is wanted. */
+    template <bool makes_out> __device__ void walk(float (&S)[64], const float *u)
     {
         const int n_waves = sequence.n_segments();
-        float S[64], x[32], out[32];
+        float x[32], out[32];
         uint32_t rounded[8][4], a[4][4], b[4][4];
         gdn_rows_of_chunk rows, before = {};
         gdn_segment g;
         qrn_ring<STAGES> ring;
         int last_stage = 0;
         g.find(p.c, sequence, 0);
-        load_state(S, g.state);
         round_state(rounded, S);
-        for (int wave = 0; wave < n_waves; wave++, ring.next()) {
+        for (int wave = first_wave; wave < last_wave; wave++, ring.next()) {
             stage<n_groups> &s = z.stages[ring.stage];
             rows.find(sequence, wave);
-            const bool closes = rows.end == GDN_CHUNK, keeps = wave >= n_waves - 2;
+            const bool closes = rows.end == GDN_CHUNK, keeps = makes_out && wave >= n_waves - 2;
             if (keeps) g.find(p.c, sequence, wave);
             qrn_barrier_wait(&full[ring.stage], ring.parity);
-            if (rows.open) place_open_rows(s, g);
+            if (rows.open) place_open_rows(s, g, u);
             __syncwarp();
             qrn_wgmma_hold(rounded);
             qrn_wgmma_fence();
             by_state(x, rounded, s.k);
             qrn_wgmma_commit();
-            if (wave) {
+            if (wave > first_wave) {
                 qrn_barrier_arrive(&empty[last_stage]);
-                send_out(before);
+                if (makes_out) send_out(before);
             }
-            qrn_wgmma_hold(out);
-            qrn_wgmma_fence();
-            by_state(out, rounded, s.q);
+            if constexpr (makes_out) {
+                qrn_wgmma_hold(out);
+                qrn_wgmma_fence();
+                by_state(out, rounded, s.q);
+            }
             qrn_wgmma_commit();
             qrn_wgmma_wait<1>();
             qrn_wgmma_hold(x);
@@ -281,36 +300,42 @@ template <int n_groups> struct walker {
             by_square(x, a, s.piece.inverse, false);
             qrn_wgmma_commit();
             qrn_wgmma_wait<1>();
-            qrn_wgmma_hold(out);
-            scale(out, s.piece.gates.q);
+            if constexpr (makes_out) {
+                qrn_wgmma_hold(out);
+                scale(out, s.piece.gates.q);
+            }
             const float decay = s.piece.gates.last[0];
 #pragma unroll
             for (int i = 0; i < 64; i++) S[i] *= decay;
             qrn_wgmma_wait<0>();
             qrn_wgmma_hold(x);
             operands(b, x, s.piece.gates.edge);
-            operands(a, x);
+            if constexpr (makes_out) {
+                operands(a, x);
+                qrn_wgmma_hold(a);
+                qrn_wgmma_hold(out);
+            }
             qrn_wgmma_hold(S);
-            qrn_wgmma_hold(a);
             qrn_wgmma_hold(b);
-            qrn_wgmma_hold(out);
             qrn_wgmma_fence();
-            by_square(out, a, s.piece.scores, true);
+            if constexpr (makes_out) by_square(out, a, s.piece.scores, true);
             qrn_wgmma_commit();
             by_keys(S, b, s.k); /* of no use if the chunk stays open */
             qrn_wgmma_commit();
             qrn_wgmma_wait<1>();
-            qrn_wgmma_hold(out);
-            put_out(out, rows);
+            if constexpr (makes_out) {
+                qrn_wgmma_hold(out);
+                put_out(out, rows);
+            }
             if (keeps) store_u(x, g, rows);
             qrn_wgmma_wait<0>(); /* ptxas lets no product go on into the next round */
             qrn_wgmma_hold(S);
             round_state(rounded, S);
-            if (keeps && closes) store_state(S, g.next);
+            if (keeps && closes) store_state(S, g.next + (int64_t)h * WIDTH * WIDTH);
             before = rows;
             last_stage = ring.stage;
         }
-        send_out(before);
+        if (makes_out && first_wave < last_wave) send_out(before);
     }
 };
 
@@ -327,18 +352,49 @@ static __device__ void fill_nan(const qrn_gdn_wgmma_params &p, const gdn_sequenc
         to[(q.begin + i / width) * p.c.x.out_token + i % width] = 0x7fc0;
 }
 
-template <int n_groups>
+/* Which part of what a block has. */
+template <int n_groups> struct place {
+    int64_t item; /* of all sequences' value heads */
+    int part, n_parts, first;
+    bool transfers;
+    __device__ place(const qrn_gdn_wgmma_params &p, bool makes_out)
+    {
+        enum { SLICES = WIDTH / (COLUMNS * n_groups) };
+        int64_t at = blockIdx.x;
+        first = (int)(at % SLICES) * COLUMNS * n_groups;
+        at /= SLICES;
+        transfers = !makes_out && at % 2;
+        if (!makes_out) at /= 2;
+        n_parts = n_groups == 1 ? p.n_parts : 1;
+        const int mine = makes_out ? n_parts : n_parts - 1;
+        item = at / mine;
+        part = (int)(at - item * mine);
+    }
+};
+
+/* The first part's start, before others write there. */
+static __device__ void keep_start(qrn_gdn_part &part, const float *state, const float *u,
+                                  int n_open, int first)
+{
+    for (int i = threadIdx.x; i < WIDTH * COLUMNS; i += blockDim.x) {
+        const int at = i / COLUMNS * WIDTH + first + i % COLUMNS;
+        part.transfer[at] = state[at];
+        if (i / COLUMNS < n_open) part.u[at] = u[at];
+    }
+}
+
+template <int n_groups, bool makes_out>
 static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char *memory)
 {
     __shared__ qrn_barrier full[STAGES], empty[STAGES];
     __shared__ gdn_sequence sequence;
+    const place<n_groups> at(p, makes_out);
     const qrn_gdn_heads &heads = p.c.x.heads;
-    const int n_slices = WIDTH / (COLUMNS * n_groups), ratio = (int)(heads.n_v / heads.n_k);
-    const int64_t item = blockIdx.x / n_slices, n_items = p.n_k_heads * ratio, s = item / n_items,
-                  mine = item - s * n_items;
+    const int64_t ratio = heads.n_v / heads.n_k, n_items = p.n_k_heads * ratio,
+                  s = at.item / n_items, mine = at.item - s * n_items;
     const int kh = (int)(p.first_k_head + mine / ratio),
-              h = (int)gdn_value_head(heads, kh, mine % ratio),
-              first = (int)(blockIdx.x % n_slices) * COLUMNS * n_groups;
+              h = (int)gdn_value_head(heads, kh, mine % ratio);
+    wgmma_shared<n_groups> &z = *(wgmma_shared<n_groups> *)qrn_align_shared(memory, QRN_ATOM);
     if (threadIdx.x == 0) {
         sequence.find(p.c, s);
         for (int i = 0; i < STAGES; i++) {
@@ -347,40 +403,110 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
         }
         qrn_barriers_are_ready();
     }
+    if (at.transfers) /* their v is 0 */
+        for (int n = 0; n < STAGES; n++)
+            for (int i = threadIdx.x; i < n_groups * SQUARE / 16; i += blockDim.x)
+                ((uint4 *)z.stages[n].v)[i] = make_uint4(0, 0, 0, 0);
     __syncthreads();
-    if (sequence.unknown) {
-        fill_nan(p, sequence, h, first, COLUMNS * n_groups);
+    if (sequence.unknown && makes_out && at.part == 0)
+        fill_nan(p, sequence, h, at.first, COLUMNS * n_groups);
+    if (sequence.unknown || sequence.n == 0) return;
+    const int n_waves = sequence.n_segments(), each = (n_waves + at.n_parts - 1) / at.n_parts,
+              first_wave = min(at.part * each, n_waves),
+              last_wave = min(first_wave + each, n_waves);
+    if (makes_out && first_wave == last_wave) return;
+    gdn_segment g;
+    g.find(p.c, sequence, 0);
+    const float *state = g.state + (int64_t)h * WIDTH * WIDTH,
+                *u = g.u + (int64_t)h * GDN_CHUNK * WIDTH;
+    qrn_gdn_part *const parts = p.parts + at.item * (at.n_parts - 1);
+    if (at.transfers && at.part == 0) {
+        keep_start(parts[0], state, u, g.open, at.first);
         return;
     }
-    if (sequence.n == 0) return;
+    if (makes_out && at.n_parts > 1) {
+        state = at.part ? parts[at.part - 1].own : parts[0].transfer;
+        u = parts[0].u;
+    }
+    const int group = (int)(threadIdx.x / 128) % n_groups;
     walker<n_groups> w{p,
-                       *(wgmma_shared<n_groups> *)qrn_align_shared(memory, QRN_ATOM),
+                       z,
                        full,
                        empty,
                        sequence,
                        h,
                        kh,
-                       threadIdx.x < 128 * n_groups ? first + (int)(threadIdx.x / 128) * COLUMNS
-                                                    : first,
+                       at.first + group * COLUMNS,
                        p.pieces + gdn_first_number(sequence) * n_items + mine,
-                       n_items};
+                       n_items,
+                       first_wave,
+                       last_wave};
     if (threadIdx.x < 128 * n_groups) {
         if (n_groups > 1) qrn_registers_more<240>();
-        w.walk();
+        float S[64] = {};
+        if (at.transfers)
+            w.identity(S);
+        else if (makes_out || at.part == 0)
+            w.load_state(S, state);
+        w.template walk<makes_out>(S, u);
+        if (!makes_out)
+            w.store_state(S, at.transfers ? parts[at.part].transfer : parts[at.part].own);
     } else {
         if (n_groups > 1) qrn_registers_fewer<24>();
-        if (threadIdx.x == 128 * n_groups) w.load_all();
+        if (threadIdx.x == 128 * n_groups) w.template load_all<makes_out>(!at.transfers);
     }
 }
 
 QRN_DEVICE_FUNCTION(qrn_gdn_open_walk_64, 160, 1, qrn_gdn_wgmma_params)
 {
     QRN_DYNAMIC_SHARED(char, memory);
-    walk<1>(p, memory);
+    walk<1, true>(p, memory);
 }
 
 QRN_DEVICE_FUNCTION(qrn_gdn_open_walk_128, 384, 1, qrn_gdn_wgmma_params)
 {
     QRN_DYNAMIC_SHARED(char, memory);
-    walk<2>(p, memory);
+    walk<2, true>(p, memory);
+}
+
+/* What the parts but the last one of a sequence do to its state. */
+QRN_DEVICE_FUNCTION(qrn_gdn_open_parts, 160, 1, qrn_gdn_wgmma_params)
+{
+    QRN_DYNAMIC_SHARED(char, memory);
+    walk<1, false>(p, memory);
+}
+
+/* From part to part: own = transfer * the own before + own, in float32.  A block has 16 columns of a
+ * value head of a sequence, a thread a row of them. */
+QRN_DEVICE_FUNCTION(qrn_gdn_open_join, 128, 4, qrn_gdn_wgmma_params)
+{
+    enum { AT_ONCE = 16, BLOCKS = WIDTH / AT_ONCE };
+    __shared__ float before[WIDTH][AT_ONCE];
+    const int r = threadIdx.x, first = (int)(blockIdx.x % BLOCKS) * AT_ONCE;
+    qrn_gdn_part *part = p.parts + blockIdx.x / BLOCKS * (p.n_parts - 1);
+    float x[AT_ONCE];
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; j++) x[j] = part->own[r * WIDTH + first + j];
+    for (int n = 1; n < p.n_parts - 1; n++) {
+        part++;
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) before[r][j] = x[j];
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) x[j] = part->own[r * WIDTH + first + j];
+#pragma unroll 8 /* loads at once */
+        for (int e = 0; e < WIDTH; e += 4) {
+            const float4 m = *(const float4 *)(part->transfer + r * WIDTH + e);
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                x[j] = fmaf(m.x, before[e][j], x[j]);
+                x[j] = fmaf(m.y, before[e + 1][j], x[j]);
+                x[j] = fmaf(m.z, before[e + 2][j], x[j]);
+                x[j] = fmaf(m.w, before[e + 3][j], x[j]);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) part->own[r * WIDTH + first + j] = x[j];
+    }
 }
