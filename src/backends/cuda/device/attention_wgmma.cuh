@@ -144,12 +144,12 @@ static __device__ __forceinline__ void wg_place_query(const qrn_attention_params
     if (at == 0) s.factor[nth] = fmaxf(back * (p.scale * QRN_LOG2_E), 0x1p-120f);
 }
 
-/* The rows of a warpgroup; by all of its threads, 8 rows of a warp on their way at once. */
+/* The rows of a warpgroup; by all of its threads, 16 rows of a warp on their way at once. */
 template <typename kind>
 static __device__ __forceinline__ void wg_load_queries(const qrn_attention_params &p,
                                                        wg_shared<kind> &s, int wg)
 {
-    const int n = kind::D / 32, at = qrn_lane() * n, some = 8;
+    const int n = kind::D / 32, at = qrn_lane() * n, some = 16;
     const bool in_pieces = qrn_is_aligned(p.q, 16) && (p.q_batch | p.q_token | p.q_head) % 4 == 0;
 #pragma unroll 1
     for (int first = 0; first < GROUP_ROWS; first += 4 * some) {

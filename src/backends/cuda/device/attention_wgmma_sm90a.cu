@@ -301,22 +301,48 @@ template <typename kind> struct wg_consumer {
         }
     }
 
+    /* Where four floats of a row from column c on stand in a half of the warp's rows. */
+    static __device__ __forceinline__ int place_of(int row, int c)
+    {
+        const int n_groups = D / 16, turn = row % (n_groups < 8 ? n_groups : 8);
+        return row * (D / 2) + ((c / 8 ^ turn) * 8 + c % 8);
+    }
+
+    /* Whole lines at once: a warp's 16 rows go, half of their columns at a time, through the place
+     * of its queries, which its warpgroup needs no more. */
     __device__ __forceinline__ void store(const float (&o)[D / 2])
     {
+        const int lane = qrn_lane(), warp = qrn_warp() % 4, of_row = D / 8; /* lanes a half row */
+        const int mine = wg * GROUP_ROWS + warp * 16 + lane % 16;
+        float *part = (float *)(s.q[wg] + warp * (16 * D * 2));
+        float *out = qrn_attention_out(p, s.tile, wg_row(p, s.tile, s.kv_head, mine));
+        if (mine >= s.tile.n_rows) out = nullptr;
+        qrn_sync_some(OWN + wg, 128);
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const qrn_attention_row row = wg_row(p, s.tile, s.kv_head, row_of(h));
-            if (row_of(h) >= s.tile.n_rows) continue;
-            float *to = qrn_attention_out(p, s.tile, row) + qrn_lane() % 4 * 2;
-            const bool in_pairs = qrn_is_aligned(to, 8);
+        for (int half = 0; half < 2; half++) {
 #pragma unroll
-            for (int j = 0; j < D / 8; j++) {
-                const float2 y = make_float2(o[4 * j + 2 * h], o[4 * j + 2 * h + 1]);
-                if (in_pairs)
-                    *(float2 *)(to + 8 * j) = y;
+            for (int j = 0; j < D / 16; j++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const int i = half * (D / 4) + 4 * j + 2 * h;
+                    *(float2 *)&part[place_of(lane / 4 + 8 * h, 8 * j + lane % 4 * 2)] =
+                        make_float2(o[i], o[i + 1]);
+                }
+            __syncwarp();
+#pragma unroll 4
+            for (int i = lane; i < 16 * of_row; i += 32) {
+                const int row = i / of_row, c = i % of_row * 4;
+                float *to = (float *)(uintptr_t)__shfl_sync(
+                    QRN_ALL_OF_WARP, (unsigned long long)(uintptr_t)out, row);
+                const float4 y = *(const float4 *)&part[place_of(row, c)];
+                if (!to) continue;
+                to += half * (D / 2) + c;
+                if (qrn_is_aligned(to, 16))
+                    *(float4 *)to = y;
                 else
-                    to[8 * j] = y.x, to[8 * j + 1] = y.y;
+                    to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
             }
+            __syncwarp();
         }
     }
 
