@@ -183,7 +183,7 @@ static int64_t mma_rows(const struct qrn_attention_params *p)
 
 QRN_CUDA_IMAGE(attention_mma);
 
-static void run_mma(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
+void qrn_cuda_attention_run_mma(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
 {
     static const struct qrn_cuda_function functions[2][2][3] = {
         {MMA_FUNCTIONS("few", FEW_ROWS), MMA_FUNCTIONS("many", MANY_ROWS)},
@@ -233,7 +233,7 @@ static size_t mma_scratch(const void *args, int n_threads)
 static void run_mma_flat(void *stream, const void *args)
 {
     struct qrn_attention_params p = qrn_cuda_attention_params(args);
-    run_mma(stream, &p);
+    qrn_cuda_attention_run_mma(stream, &p);
 }
 
 const struct qrn_kernel qrn_cuda_attention_mma = {
@@ -252,7 +252,7 @@ static bool paged_mma_supports(const void *args)
     return a->kv_type == QRN_F16 && is_mma_width(a->q.shape[2]);
 }
 
-static size_t paged_mma_scratch(const void *args, int n_threads)
+size_t qrn_cuda_attention_paged_mma_scratch(const void *args, int n_threads)
 {
     struct qrn_attention_params p = qrn_cuda_attention_paged_params(args);
     (void)n_threads;
@@ -262,7 +262,7 @@ static size_t paged_mma_scratch(const void *args, int n_threads)
 static void run_mma_paged(void *stream, const void *args)
 {
     struct qrn_attention_params p = qrn_cuda_attention_paged_params(args);
-    run_mma(stream, &p);
+    qrn_cuda_attention_run_mma(stream, &p);
 }
 
 const struct qrn_kernel qrn_cuda_attention_paged_mma = {
@@ -271,7 +271,7 @@ const struct qrn_kernel qrn_cuda_attention_paged_mma = {
     .needs = QRN_CUDA_SM80,
     .serves = "f16, heads of 64, 128, 256",
     .supports = paged_mma_supports,
-    .scratch_bytes = paged_mma_scratch,
+    .scratch_bytes = qrn_cuda_attention_paged_mma_scratch,
     .run = run_mma_paged,
 };
 

@@ -16,6 +16,19 @@ enum {
     QRN_ATTENTION_TILE_Q = 32 /* of classes, whose tiles have 64 keys */
 };
 
+/* Which sequences in pages a launch is for.  Those of many rows may be rounded by another kernel; each
+ * sequence's own numbers say which, so that its bits do not hang on the others of the call. */
+enum qrn_attention_only { QRN_ATTENTION_ALL, QRN_ATTENTION_ROUNDED, QRN_ATTENTION_EXACT };
+
+/* Rounded are sequences of so many rows for a kv head, and so many tiles of that many rows for all,
+ * or so few keys: where tiles are few and keys are many, other kernels share a tile's keys. */
+enum {
+    QRN_ROUNDED_ROWS = 17,
+    QRN_ROUNDED_TILE = 128,
+    QRN_ROUNDED_TILES = 32,
+    QRN_ROUNDED_KEYS = 4096
+};
+
 /* Strides in elements; those of batches are 0 where there is none. */
 struct qrn_attention_params {
     struct qrn_paged paged; /* of attention_paged; else paged.pages is NULL */
@@ -30,6 +43,7 @@ struct qrn_attention_params {
     int64_t n_tiles, n_runs; /* tiles of rows, for each batch or in all; runs that a row may have */
     int64_t n_heads, n_kv_heads, group;
     int32_t kv_type, mask_type, causal, n_parts; /* n_parts: of d_v */
+    int32_t only;                                /* enum qrn_attention_only */
     float scale, softcap;
 };
 

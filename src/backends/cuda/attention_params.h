@@ -6,6 +6,7 @@
 #include <quern/ops.h>
 
 #include "backends/cuda/attention_cuda.h"
+#include "backends/cuda/launch.h"
 
 struct qrn_attention_params qrn_cuda_attention_params(const struct qrn_attention_args *a);
 struct qrn_attention_params
@@ -13,5 +14,9 @@ qrn_cuda_attention_paged_params(const struct qrn_attention_paged_args *a);
 
 /* Tiles of `rows` rows, for all that the sequences may be; of a batch, or in all of those in pages. */
 int64_t qrn_cuda_attention_tiles(const struct qrn_attention_params *p, int64_t rows);
+
+/* cuda.attention_paged.mma, for those sequences that p->only says. */
+size_t qrn_cuda_attention_paged_mma_scratch(const void *args, int n_threads);
+void qrn_cuda_attention_run_mma(struct qrn_cuda_stream *stream, struct qrn_attention_params *p);
 
 #endif

@@ -8,10 +8,6 @@
 
 QRN_CUDA_IMAGE(attention_wgmma_sm90a);
 
-/* From how many rows of a sequence and kv head on; how many blocks are enough when keys are many,
- * where other kernels share a tile's keys among blocks; what is few. */
-enum { LEAST_ROWS = 17, LEAST_BLOCKS = 32, FEW_KEYS = 4096 };
-
 /* Shared memory as device/attention_wgmma.cuh lays it out, aligned to an atom. */
 #define SHARED_BYTES(d) \
     (2 * (d) * (QRN_WGMMA_ROWS + 2 * QRN_WGMMA_STAGES * QRN_WGMMA_KEYS(d)) + 1024 + 1024)
@@ -24,16 +20,17 @@ enum { LEAST_ROWS = 17, LEAST_BLOCKS = 32, FEW_KEYS = 4096 };
         FUNCTION(name, 64), FUNCTION(name, 128), FUNCTION(name, 256) \
     }
 
+/* What the kernel can do, whatever is worth its while. */
 static bool takes(const struct qrn_attention_params *p)
 {
     const bool is_width = p->d_k == 64 || p->d_k == 128 || p->d_k == 256;
-    const int64_t n_seqs = p->paged.pages && p->paged.n_seqs > 0 ? p->paged.n_seqs : 1;
-    const int64_t n_rows = p->n_tokens * p->group;
-    const int64_t n_blocks =
-        p->n_batch * p->n_kv_heads * qrn_cuda_attention_tiles(p, QRN_WGMMA_ROWS);
     return is_width && p->d_v == p->d_k && p->softcap == 0.0f && p->scale > 0.0f && !p->mask &&
-           !p->classes && n_rows >= LEAST_ROWS * n_seqs && n_rows < INT32_MAX / 2 &&
-           p->n_kv < INT32_MAX / 2 && (n_blocks >= LEAST_BLOCKS || p->n_kv <= FEW_KEYS);
+           !p->classes && p->n_tokens * p->group < INT32_MAX / 2 && p->n_kv < INT32_MAX / 2;
+}
+
+static int64_t n_blocks(const struct qrn_attention_params *p)
+{
+    return p->n_batch * p->n_kv_heads * qrn_cuda_attention_tiles(p, QRN_WGMMA_ROWS);
 }
 
 static void launch(struct qrn_cuda_stream *stream, struct qrn_attention_wgmma_params *p)
@@ -43,12 +40,11 @@ static void launch(struct qrn_cuda_stream *stream, struct qrn_attention_wgmma_pa
     const struct qrn_cuda_function *f =
         &functions[p->a.paged.pages ? 2 : p->a.kv_type == QRN_BF16][p->a.d_v / 128];
     p->a.n_tiles = qrn_cuda_attention_tiles(&p->a, QRN_WGMMA_ROWS);
-    qrn_cuda_launch(
-        stream, f,
-        (struct qrn_cuda_grid){.n_blocks = p->a.n_batch * p->a.n_tiles * p->a.n_kv_heads,
-                               .n_threads = QRN_WGMMA_THREADS,
-                               .shared_bytes = (unsigned)f->max_shared_bytes},
-        p);
+    qrn_cuda_launch(stream, f,
+                    (struct qrn_cuda_grid){.n_blocks = n_blocks(&p->a),
+                                           .n_threads = QRN_WGMMA_THREADS,
+                                           .shared_bytes = (unsigned)f->max_shared_bytes},
+                    p);
 }
 
 /* --- plain buffers --- */
@@ -77,7 +73,11 @@ static bool supports(const void *args)
     const struct qrn_attention_args *a = args;
     const struct qrn_attention_params p = qrn_cuda_attention_params(a);
     struct qrn_tensor_box box;
-    return a->acts == QRN_ACT_BF16 && (a->k.dtype == QRN_F16 || a->k.dtype == QRN_BF16) &&
+    const bool pays =
+        p.n_tokens * p.group >= QRN_ROUNDED_ROWS &&
+        (p.n_kv_heads * qrn_cuda_attention_tiles(&p, QRN_ROUNDED_TILE) >= QRN_ROUNDED_TILES ||
+         p.n_kv <= QRN_ROUNDED_KEYS);
+    return a->acts == QRN_ACT_BF16 && (a->k.dtype == QRN_F16 || a->k.dtype == QRN_BF16) && pays &&
            takes(&p) && box_of(&a->k, &box) && box_of(&a->v, &box);
 }
 
@@ -107,13 +107,24 @@ static bool paged_supports(const void *args)
 {
     const struct qrn_attention_paged_args *a = args;
     const struct qrn_attention_params p = qrn_cuda_attention_paged_params(a);
-    return a->acts == QRN_ACT_BF16 && a->kv_type == QRN_F16 && takes(&p);
+    return a->acts == QRN_ACT_BF16 && a->kv_type == QRN_F16 &&
+           p.n_tokens * p.group >= QRN_ROUNDED_ROWS && takes(&p);
 }
 
+/* Sequences of few rows are in the same call as those of many: each kernel passes over the tiles of
+ * the other. */
 static void run_paged(void *stream, const void *args)
 {
     struct qrn_attention_wgmma_params p = {.a = qrn_cuda_attention_paged_params(args)};
+    const bool all_rounded =
+        p.a.paged.n_seqs == 1 &&
+        p.a.n_tokens * p.a.group / QRN_ROUNDED_TILE * p.a.n_kv_heads >= QRN_ROUNDED_TILES;
+    p.a.only = QRN_ATTENTION_ROUNDED;
     launch(stream, &p);
+    if (all_rounded) return;
+    struct qrn_attention_params others = qrn_cuda_attention_paged_params(args);
+    others.only = QRN_ATTENTION_EXACT;
+    qrn_cuda_attention_run_mma(stream, &others);
 }
 
 const struct qrn_kernel qrn_cuda_attention_paged_wgmma = {
@@ -122,5 +133,6 @@ const struct qrn_kernel qrn_cuda_attention_paged_wgmma = {
     .needs = QRN_CUDA_SM90,
     .serves = "acts bf16: f16, heads of 64, 128, 256, prompts",
     .supports = paged_supports,
+    .scratch_bytes = qrn_cuda_attention_paged_mma_scratch,
     .run = run_paged,
 };

@@ -48,6 +48,18 @@ static __device__ __forceinline__ void qrn_attention_tile_range(const qrn_attent
     qrn_attention_range(p, t->position + t->last, t->n_kv, &t->all_begin, &t->end);
 }
 
+/* Whether a sequence is one of those that this launch is for. */
+static __device__ __forceinline__ bool qrn_attention_wants(const qrn_attention_params &p,
+                                                           const qrn_paged_seq &s)
+{
+    if (p.only == QRN_ATTENTION_ALL) return true;
+    const int64_t n_rows = s.n_new * p.group;
+    const int64_t n_tiles = (n_rows + QRN_ROUNDED_TILE - 1) / QRN_ROUNDED_TILE * p.n_kv_heads;
+    const bool rounded = n_rows >= QRN_ROUNDED_ROWS &&
+                         (n_tiles >= QRN_ROUNDED_TILES || s.position + s.n_new <= QRN_ROUNDED_KEYS);
+    return rounded == (p.only == QRN_ATTENTION_ROUNDED);
+}
+
 /* Tiles of sequence s are numbered from begin[s] * group / rows + s on: more than it has. */
 static __device__ qrn_attention_tile qrn_attention_paged_tile(const qrn_attention_params &p,
                                                               int64_t nth, int rows)
@@ -65,7 +77,7 @@ static __device__ qrn_attention_tile qrn_attention_paged_tile(const qrn_attentio
     const bool good = qrn_paged_seq_at(p.paged, low, &s);
     const int64_t first = (nth - low - s.first * p.group / rows) * rows;
     int64_t n_new = s.n_new;
-    if (s.first < 0 || s.first > p.n_tokens) return t;
+    if (s.first < 0 || s.first > p.n_tokens || !qrn_attention_wants(p, s)) return t;
     if (s.first + n_new > p.n_tokens) n_new = p.n_tokens - s.first;
     const int64_t left = n_new * p.group - first;
     if (first < 0 || left <= 0) return t;
