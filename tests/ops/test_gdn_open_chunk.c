@@ -702,7 +702,8 @@ static void rounded_sequence(struct qrn_device *dev, const struct shape *z, enum
     mem_free_all(&m);
 }
 
-/* One head, so long that parts of it are worked on at once; from an open chunk on, memory in place. */
+/* One head, so long that parts of it are worked on at once; from an open chunk on, memory in
+ * place. */
 static void test_rounded_parts(void **state)
 {
     enum { FROM = 40, EDGE = 66 * C, T = EDGE + 10 };

@@ -18,8 +18,8 @@ enum {
 
 _Static_assert(sizeof(struct qrn_gdn_piece) % 16 == 0, "for bulk copies");
 
-/* What a call needs beside its tensors: pieces of so many key heads at a time that they stay below a
- * gigabyte, and f32 tensors rounded. */
+/* What a call needs beside its tensors: pieces of so many key heads at a time that they stay
+ * below a gigabyte, and f32 tensors rounded. */
 struct plan {
     int64_t n_numbers, n_k_heads, n_launches;
     size_t pieces_bytes, parts_bytes, q_bytes, v_bytes;
@@ -152,8 +152,8 @@ static unsigned walk_bytes(unsigned n_groups)
     return QRN_GDN_WGMMA_STAGES * stage + n_groups * QRN_GDN_WGMMA_SQUARE + 1024;
 }
 
-/* The walk, of few heads cut into columns and parts: one warpgroup a block while every block can have a
- * multiprocessor of its own. */
+/* The walk, of few heads cut into columns and parts: one warpgroup a block while every block can
+ * have a multiprocessor of its own. */
 static void walk(struct qrn_cuda_stream *s, struct qrn_gdn_wgmma_params *p, int64_t n_items)
 {
     static const struct qrn_cuda_function narrow = {qrn_cuda_image_gdn_open_wgmma_sm90a,

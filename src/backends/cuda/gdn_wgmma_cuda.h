@@ -28,17 +28,18 @@ struct qrn_gdn_piece {
     struct qrn_gdn_gates gates;
 };
 
-/* Between parts of a sequence of one value head: state of the end = transfer * state of the start + own.
- * Of the first part, whose own state begins with the true one, transfer is a copy of that, and u one of
- * the open rows, which others may write over meanwhile. */
+/* Between parts of a sequence of one value head: state of the end = transfer * state of the
+ * start + own. Of the first part, whose own state begins with the true one, transfer is a copy
+ * of that, and u one of the open rows, which others may write over meanwhile. */
 struct qrn_gdn_part {
     float transfer[128 * 128],
         own[128 * 128]; /* [d_k][d_k], [d_k][d_v]; joined, own is the state */
     float u[64 * 128];
 };
 
-/* The maps are of bf16: of the call's tensors or of rounded ones.  A sequence has the pieces from
- * number seq_begin / 64 + 2 * sequence on, each of them by key heads, by value heads of a key head. */
+/* The maps are of bf16: of the call's tensors or of rounded ones.  A sequence has the pieces
+ * from number seq_begin / 64 + 2 * sequence on, each of them by key heads, by value heads of a
+ * key head. */
 struct qrn_gdn_wgmma_params {
     struct qrn_gdn_open_chunk_params c;
     struct qrn_tensor_map q, k, v;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * gdn_open_chunk on Hopper, what can be done for all chunks at once: for each value head the inverse of
- * I + A with A[r][s] = beta_r exp(G_r - G_s) k_r.k_s (s < r), decayed scores q_r.k_s, gates.
+ * gdn_open_chunk on Hopper, what can be done for all chunks at once: for each value head the inverse
+ * of I + A with A[r][s] = beta_r exp(G_r - G_s) k_r.k_s (s < r), decayed scores q_r.k_s, gates.
  *
  * A block has a chunk of a key head: k k and k q come once from the tensor cores and stay in
  * registers for the head's value heads. The inverse is float32: diagonal blocks of 16 by
@@ -97,8 +97,8 @@ struct preparer {
         }
     }
 
-    /* The warp's diagonal block: a column of its inverse a lane, both halves of the warp alike.  Two rows
-     * at a time, whose sums do not wait for each other. */
+    /* The warp's diagonal block: a column of its inverse a lane, both halves of the warp alike.
+     * Two rows at a time, whose sums do not wait for each other. */
     __device__ void invert_diagonal()
     {
         const int first = 16 * qrn_warp(), c = qrn_lane() % 16;
@@ -172,8 +172,8 @@ struct preparer {
                     (uint16_t)qrn_bf16_pair(m[n][e], 0.0f);
     }
 
-    /* Block column j of the inverse M, j the warp: M_ij = -D_i (sum over k = j .. i - 1 of A_ik M_kj);
-     * each M_kj is added to all sums that want it, then forgotten. */
+    /* Block column j of the inverse M, j the warp: M_ij = -D_i (sum over k = j .. i - 1 of A_ik
+     * M_kj); each M_kj is added to all sums that want it, then forgotten. */
     __device__ void invert_below()
     {
         const int j = qrn_warp();
@@ -322,9 +322,9 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_round, 256, 8, qrn_gdn_round_params)
     }
 }
 
-/* What stays of a sequence's last two chunks besides u: keys and G, when nobody reads the old ones any
- * more; the older chunk first, as both may be one memory.  A block has 16 elements of a key head's keys and
- * some of its value heads. */
+/* What stays of a sequence's last two chunks besides u: keys and G, when nobody reads the old
+ * ones any more; the older chunk first, as both may be one memory.  A block has 16 elements of a
+ * key head's keys and some of its value heads. */
 QRN_DEVICE_FUNCTION(qrn_gdn_open_leave, 256, 4, qrn_gdn_wgmma_params)
 {
     enum { PARTS = QRN_GDN_WGMMA_PARTS, ELEMENTS = WIDTH / PARTS };

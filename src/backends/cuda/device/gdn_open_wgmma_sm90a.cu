@@ -189,8 +189,8 @@ template <int n_groups> struct walker {
             qrn_wgmma_bf16<128, QRN_BY_ROWS>(S, a[i], qrn_tile_moved(b, i * 16 * QRN_LINE), 1);
     }
 
-    /* Rows of out.  Those of bf16 go by shared memory, where a warp has 32 bytes of each token, to be sent
-     * later: ptxas lets sums wait for no other product. */
+    /* Rows of out.  Those of bf16 go by shared memory, where a warp has 32 bytes of each token,
+     * to be sent later: ptxas lets sums wait for no other product. */
     __device__ void put_out(const float (&x)[32], const gdn_rows_of_chunk &rows)
     {
         const int lane = qrn_lane();
@@ -476,8 +476,8 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_parts, 160, 1, qrn_gdn_wgmma_params)
     walk<1, false>(p, memory);
 }
 
-/* From part to part: own = transfer * the own before + own, in float32.  A block has 16 columns of a
- * value head of a sequence, a thread a row of them. */
+/* From part to part: own = transfer * the own before + own, in float32.  A block has 16 columns
+ * of a value head of a sequence, a thread a row of them. */
 QRN_DEVICE_FUNCTION(qrn_gdn_open_join, 128, 4, qrn_gdn_wgmma_params)
 {
     enum { AT_ONCE = 16, BLOCKS = WIDTH / AT_ONCE };

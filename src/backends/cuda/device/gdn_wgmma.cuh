@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What the kernels of gdn_open_chunk for Hopper share: chunks as tiles of 64 rows, of which some may be
- * open ones of earlier calls and some may lie behind the end. */
+ * What the kernels of gdn_open_chunk for Hopper share: chunks as tiles of 64 rows, of which some may
+ * be open ones of earlier calls and some may lie behind the end. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_GDN_WGMMA_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_GDN_WGMMA_CUH
 
@@ -33,7 +33,8 @@ static __device__ __forceinline__ int64_t gdn_value_head(const qrn_gdn_heads &h,
     return h.tiled ? kh + i * h.n_k : kh * (h.n_v / h.n_k) + i;
 }
 
-/* All of a chunk's rows of a tensor of 128 columns, of which two boxes of 64 columns are asked for. */
+/* All of a chunk's rows of a tensor of 128 columns, of which two boxes of 64 columns are asked
+ * for. */
 static __device__ __forceinline__ void gdn_load_tile(void *tile, const qrn_tensor_map *map, int row,
                                                      int head, qrn_barrier *b)
 {
