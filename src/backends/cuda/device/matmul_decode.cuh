@@ -6,18 +6,6 @@
 #include "backends/cuda/device/panels.cuh"
 #include "backends/cuda/device/wgmma.cuh"
 
-/* Two floats as bf16, the first in the low bits, to the nearest, halves to even. */
-static __device__ __forceinline__ uint32_t qrn_bf16_pair(float low, float high)
-{
-#ifdef QRN_EMULATED
-    return qrn_bf16_of_float(low) | (uint32_t)qrn_bf16_of_float(high) << 16;
-#else
-    uint32_t pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-#endif
-}
-
 /* Four levels, bytes of q, as weights level * scale + rest; those above 127 are negative if `wraps`.  A
  * byte becomes 2^23 + byte, from which 2^23 is taken: both exact. */
 static __device__ __forceinline__ void qrn_decode_four(uint32_t q, bool wraps, int base, float scale,
