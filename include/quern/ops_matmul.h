@@ -49,9 +49,9 @@ enum qrn_weight_layout {
  * by it: they give what QRN_ACT_F32 gives.  With Q8 a block of x that holds a NaN or an infinity
  * gives NaN.
  *
- * x may be QRN_Q8_ACT, where K is a multiple of 128: rounded already (by cast, or by an op that writes it), for several products;
- * the bits are those of the float32 x that it was made from.  activation is then QRN_ACT_Q8, and the
- * weights are of a type that has a form as integers.
+ * x may be QRN_Q8_ACT, where K is a multiple of 128: rounded already (by cast, or by an op that
+ * writes it), for several products; the bits are those of the float32 x that it was made from.
+ * activation is then QRN_ACT_Q8, and the weights are of a type that has a form as integers.
  *
  * QRN_ACT_BF16 is for bf16 weights, sums stay float32; other weight types are not affected by it, but for
  * packed ones on a GPU with tensor cores that multiply them: weights of a type with a form as integers

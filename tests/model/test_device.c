@@ -23,7 +23,7 @@ enum { N = 210 }; /* tokens of the sequence that all is compared with */
 
 struct fixture {
     const char *path;
-    bool exact;
+    bool exact, exact_batch;
     double allowed; /* largest difference of a logit from the CPU's; 0: the same bits */
     struct qrn_device *cpu, *dev;
     struct qrn_model *near, *model; /* on the CPU, on the device */
@@ -36,8 +36,12 @@ static struct qrn_model *open_on(const struct fixture *f, struct qrn_device *dev
                                  struct qrn_error *err)
 {
     struct qrn_model *model = NULL;
-    const struct qrn_model_options o = {
-        .path = f->path, .device = dev, .exact = f->exact, .direct = direct, .max_batch = 128};
+    const struct qrn_model_options o = {.path = f->path,
+                                        .device = dev,
+                                        .exact = f->exact,
+                                        .exact_batch = f->exact_batch,
+                                        .direct = direct,
+                                        .max_batch = 128};
     return qrn_model_open(&o, &model, err) == QRN_OK ? model : NULL;
 }
 
@@ -508,6 +512,38 @@ static void test_gpu_rounded(void **state)
     qrn_device_close(dev);
 }
 
+/* One sequence, one set of bits: the last logits, however the tokens before came. */
+static void test_gpu_exact_batch(void **state)
+{
+    (void)state;
+    static const int64_t cuts[] = {0, 75};
+    struct qrn_error err;
+    char file[512];
+    float *got[2];
+    struct fixture f = {.path = file, .exact_batch = true};
+    struct qrn_device *dev = op_test_open_gpu(&err);
+    if (!dev) skip();
+    (void)snprintf(file, sizeof file, "%s", temp_path("exact.gguf"));
+    const struct qrn_quantize_options o = {
+        .path = make_toy(TOY_DENSE), .out_path = file, .type = "Q8_0"};
+    if (qrn_quantize(&o, &err) != QRN_OK) fail_msg("%s", err.text);
+    for (int i = 0; i < ROUNDED; i++) f.ids[i] = i * 7 % 90;
+    struct qrn_model *model = open_on(&f, dev, false, &err);
+    if (!model) fail_msg("%s", err.text);
+    const int64_t n_vocab = qrn_model_info(model)->vocab_size;
+    for (int i = 0; i < 2; i++) {
+        struct qrn_seq *seq = test_seq(model, 0);
+        got[i] = test_append_all(model, seq, f.ids, ROUNDED, cuts[i]);
+        qrn_seq_destroy(seq);
+    }
+    assert_memory_equal(got[0], got[1], (size_t)(ROUNDED * n_vocab) * sizeof(float));
+    for (int i = 0; i < 2; i++) free(got[i]);
+    assert_null(strstr(qrn_model_info(model)->bits, "many"));
+    qrn_model_close(model);
+    assert_int_equal(remove(file), 0);
+    qrn_device_close(dev);
+}
+
 /* --- what goes wrong on a GPU --- */
 
 /* A sequence, a fork, a file: the first failure, with everything closed again. */
@@ -588,9 +624,13 @@ static void test_gpu_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_far),          cmocka_unit_test(test_far_files),
-        cmocka_unit_test(test_traffic),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_gpu),          cmocka_unit_test(test_gpu_rounded),
+        cmocka_unit_test(test_far),
+        cmocka_unit_test(test_far_files),
+        cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_gpu_rounded),
+        cmocka_unit_test(test_gpu_exact_batch),
         cmocka_unit_test(test_gpu_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
