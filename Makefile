@@ -177,7 +177,7 @@ $(BUILD)/quern: $(TOOL_OBJS) $(BUILD)/libquern.a
 $(BUILD)/examples/%: examples/%.c $(BUILD)/libquern.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) $(LDFLAGS) -o $@ $(filter %.c %.a,$^) $(LIBS)
 
 $(BUILD)/tests/%: tests/%.c $(SUPPORT_OBJS) $(BUILD)/libquern.a
 	@mkdir -p $(@D)
@@ -198,7 +198,7 @@ endif
 $(BUILD)/fuzz/%: fuzz/%.c $(if $(FUZZER),,fuzz/replay.c) $(BUILD)/libquern.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) $(if $(FUZZER),-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) $(if $(FUZZER),-fsanitize=fuzzer) $(LDFLAGS) -o $@ $(filter %.c %.a,$^) $(LIBS)
 
 # The command writes its own manual page and shell completion.
 $(BUILD)/quern.1: $(BUILD)/quern

@@ -108,7 +108,7 @@ static void test_on_a_device(void **state)
                                         "cuda", "--seconds", "0.01", "--rotate", "1", NULL},
                   NULL, variable);
     expect_status(&o, 0);
-    expect_text(o.out, "add, device cuda sm_80 (emulated); peaks: copy ");
+    expect_text(o.out, "add, device cuda sm_90 (emulated); peaks: copy ");
     expect_text(o.out, "| cuda.add.rows ");
     outcome_free(&o);
     assert_int_equal(unsetenv("QRN_EMULATED_MEMORY"), 0);
