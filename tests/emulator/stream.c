@@ -92,6 +92,8 @@ static bool has_strange_address(const struct work *w)
         unsigned char there;
         memcpy(&word, w->params + i, sizeof word);
         if (word >> 40 < 0x50 || word >> 40 > 0x7f) continue;
+        if ((uint32_t)word < 1u << 24)
+            continue; /* a number, and what stands in the padding behind it */
         const uintptr_t page =
             word / (uintptr_t)sysconf(_SC_PAGESIZE) * (uintptr_t)sysconf(_SC_PAGESIZE);
         void *address = (void *)page;
