@@ -70,12 +70,14 @@ def product(kind, n, k, m, form, rounded=False):
             "%s %dx%d M %d %s" % (low, n, k, m, more))
 
 
-def products(kind, n, k, m, rounded=False):
-    """All ways that quern has: activations rounded to bf16, or to 8 bits."""
-    forms = ["bf16", "bf16 packed"] if kind == "BF16" else ["q8 packed"]
-    if kind != "BF16" and m > 4 and not rounded:
-        forms.append("bf16 packed")
-    return [product(kind, n, k, m, form, rounded) for form in forms]
+def products(kind, n, k, m):
+    """As models have them: few rows of x rounded to 8 bits before, many rounded to bf16 in the product;
+    to bf16 with bf16 weights."""
+    if kind == "BF16":
+        return [product(kind, n, k, m, "bf16")]
+    if m > 8:
+        return [product(kind, n, k, m, "bf16 packed")]
+    return [product(kind, n, k, m, "q8 packed", True)]
 
 
 def product_rows():
@@ -90,9 +92,6 @@ def product_rows():
                     cases=products(kind, n, k, m), limit="matrix" if many else "copy",
                     published=peers.get((n, m), {}) if kind == "BF16" else {},
                     must_share=.6 if many else .85, goal_share=.75 if many else .92))
-                if many:
-                    rows.append(dict(rows[-1], name=rows[-1]["name"] + ", x rounded", published={},
-                                     cases=products(kind, n, k, m, True)))
     return rows
 
 

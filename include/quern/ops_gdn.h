@@ -130,7 +130,8 @@ QRN_OP_FUNCTIONS(gated_delta_net);
  * stay there, so that a sequence can be rolled back: into the same chunk by calling with an earlier
  * position, over an edge by giving the old state as well.  Rows not yet reached are never read.
  *
- * q, k, v and out are all f32 or all bf16.  acts is QRN_ACT_F32, or QRN_ACT_BF16, which permits to
+ * q, k, v and out are all f32, or all bf16 where the device has a kernel for that (a GPU, with
+ * QRN_ACT_BF16; else QRN_ERR_UNSUPPORTED).  acts is QRN_ACT_F32, or QRN_ACT_BF16, which permits to
  * round what is multiplied (q, k, v, u, the state and its products' factors) to bf16; sums, states
  * and rows stay float32, and the same call has the same bits, but those of another cut may differ in
  * what was rounded.

@@ -57,8 +57,8 @@ enum qrn_weight_layout {
  * packed ones on a GPU with tensor cores that multiply them: weights of a type with a form as integers
  * are rounded to bf16 then, as activations are (a GPU without such kernels: QRN_ERR_UNSUPPORTED).  They
  * are what matmul_pack wrote for QRN_ACT_Q8: one image for both.
- * With bf16 weights x may then be bf16 itself: the bits are those of the float32 x that it was
- * rounded from.
+ * With QRN_ACT_BF16 and bf16 or packed weights x may be bf16 itself: the bits are those of the float32 x
+ * that it was rounded from.
  *
  * QRN_LAYOUT_PACKED: w.data is what matmul_pack wrote; w.dtype and w.shape ([N, K] or [E, N, K],
  * contiguous) stay those of the weights; w.n_bytes is exactly what qrn_matmul_packed_bytes gave,

@@ -31,4 +31,10 @@ qrn_encode_fn qrn_encoder(enum qrn_dtype dtype);
 /* Bytes of n values, or false: not a whole number of blocks, negative, or too many. */
 bool qrn_row_bytes(enum qrn_dtype dtype, int64_t n, size_t *out);
 
+/* Codes whose scales and biases are tensors of their own. */
+static inline bool qrn_is_mlx(enum qrn_dtype t)
+{
+    return t >= QRN_MLX_Q2 && t <= QRN_MLX_Q8;
+}
+
 #endif

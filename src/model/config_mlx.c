@@ -153,3 +153,15 @@ enum qrn_status qrn_config_take_quantization(json *top, struct qrn_model_config 
     return qrn_fail(err, QRN_ERR_UNSUPPORTED, "quant_method %s is not supported",
                     qrn_quote(method->as.string, method->n).text);
 }
+
+enum qrn_dtype qrn_mlx_type(int64_t words, int64_t n)
+{
+    static const struct {
+        int bits;
+        enum qrn_dtype dtype;
+    } types[] = {{2, QRN_MLX_Q2}, {3, QRN_MLX_Q3}, {4, QRN_MLX_Q4},
+                 {5, QRN_MLX_Q5}, {6, QRN_MLX_Q6}, {8, QRN_MLX_Q8}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (words == n / 32 * types[i].bits && n % 32 == 0) return types[i].dtype;
+    return QRN_DTYPE_COUNT;
+}

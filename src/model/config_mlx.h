@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * The quantization object of config.json. */
+ * What MLX says of quantised weights: the quantization object of config.json, the types of codes. */
 #ifndef QUERN_MODEL_CONFIG_MLX_H
 #define QUERN_MODEL_CONFIG_MLX_H
+
+#include <quern/dtype.h>
 
 #include "base/json.h"
 #include "model/config.h"
@@ -10,5 +12,8 @@
 enum qrn_status qrn_config_take_quantization(const struct qrn_json_value *top,
                                              struct qrn_model_config *config,
                                              struct qrn_error *err);
+
+/* The type of codes, from how many words a row of n values takes; QRN_DTYPE_COUNT: none. */
+enum qrn_dtype qrn_mlx_type(int64_t words, int64_t n);
 
 #endif

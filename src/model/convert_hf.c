@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "formats/blocks.h"
+#include "model/config_mlx.h"
 #include "model/convert_hf.h"
 
 static int64_t n_elements(const struct qrn_archive_tensor *t)
@@ -38,19 +39,6 @@ static const struct qrn_archive_tensor *sibling(const struct qrn_hf_list *l, con
     return qrn_archive_find(l->files->archive, other);
 }
 
-/* The type of MLX codes, from how many words a row of n_cols values takes. */
-static enum qrn_dtype mlx_type(int64_t words, int64_t n_cols)
-{
-    static const struct {
-        int bits;
-        enum qrn_dtype dtype;
-    } types[] = {{2, QRN_MLX_Q2}, {3, QRN_MLX_Q3}, {4, QRN_MLX_Q4},
-                 {5, QRN_MLX_Q5}, {6, QRN_MLX_Q6}, {8, QRN_MLX_Q8}};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (words == n_cols / 32 * types[i].bits && n_cols % 32 == 0) return types[i].dtype;
-    return QRN_DTYPE_COUNT;
-}
-
 /* Codes of n_rows rows with a scale and a bias for each group. */
 static enum qrn_status take_mlx(const struct qrn_hf_list *l, int64_t n_rows, int64_t n_cols,
                                 struct qrn_row_run *run)
@@ -61,7 +49,7 @@ static enum qrn_status take_mlx(const struct qrn_hf_list *l, int64_t n_rows, int
                         "tensor \"%s\" has scales but no biases: not an affine quantisation",
                         t->name);
     const int64_t n_words = n_elements(t), n_groups = n_elements(run->scales);
-    run->dtype = n_words % n_rows ? QRN_DTYPE_COUNT : mlx_type(n_words / n_rows, n_cols);
+    run->dtype = n_words % n_rows ? QRN_DTYPE_COUNT : qrn_mlx_type(n_words / n_rows, n_cols);
     if (t->dtype != QRN_U32 || run->dtype == QRN_DTYPE_COUNT)
         return qrn_fail(l->err, QRN_ERR_FORMAT,
                         "tensor \"%s\" has %" PRId64

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include "core/device_impl.h"
+#include "formats/blocks.h"
 
 static void emit(struct qrn_emitter *e, enum qrn_op_id op, const void *args)
 {
@@ -55,7 +56,7 @@ static struct qrn_tensor take(struct pass *p, int64_t n)
     return t;
 }
 
-enum { MANY_TOKENS = 128 };
+enum { MANY_TOKENS = 32 };
 
 /* Whether these tokens may be rounded to bf16 for tensor cores. */
 static bool rounds_many(const struct pass *p)
@@ -75,10 +76,18 @@ static enum qrn_activation_type activation_of(const struct pass *p, const struct
     return rounds_many(p) ? m->many : m->activation;
 }
 
-/* What a product with m rounds its x to, if rows of n are whole blocks of it, else QRN_F32. */
+/* What a product with m rounds its x to; QRN_F32: nothing, or that is its own affair. */
+static enum qrn_dtype rounded_type(const struct pass *p, const struct qrn_matrix *m)
+{
+    const enum qrn_activation_type activation = activation_of(p, m);
+    if (activation == QRN_ACT_BF16 && p->model->takes_bf16) return QRN_BF16;
+    return qrn_matmul_x_dtype(m->w.dtype, activation);
+}
+
+/* The same for rows of n, which have to be whole blocks. */
 static enum qrn_dtype x_type(const struct pass *p, const struct qrn_matrix *m, int64_t n)
 {
-    const enum qrn_dtype type = qrn_matmul_x_dtype(m->w.dtype, activation_of(p, m));
+    const enum qrn_dtype type = rounded_type(p, m);
     return n % qrn_dtype_info(type)->block_elements ? QRN_F32 : type;
 }
 
@@ -131,9 +140,7 @@ static void norm_stream(struct pass *p, struct qrn_tensor more, struct qrn_tenso
 static struct qrn_tensor form_for(const struct pass *p, const struct qrn_matrix *m,
                                   struct qrn_tensor x, struct qrn_tensor rounded)
 {
-    const bool fits =
-        rounded.n_dims && rounded.dtype == qrn_matmul_x_dtype(m->w.dtype, activation_of(p, m));
-    return fits ? rounded : x;
+    return rounded.n_dims && rounded.dtype == rounded_type(p, m) ? rounded : x;
 }
 
 static void matmul(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor x,
@@ -148,11 +155,6 @@ static void matmul_normed(struct pass *p, const struct qrn_matrix *m, struct qrn
     matmul(p, m, form_for(p, m, p->normed, p->rounded), out);
 }
 
-static bool has_scales(enum qrn_dtype dtype)
-{
-    return dtype >= QRN_MLX_Q2 && dtype <= QRN_MLX_Q8;
-}
-
 /* Whether b's rows begin in memory where a's end, and are to be multiplied alike: then they are one
  * matrix.  Packed MLX codes say in their size what they are. */
 static bool goes_on(const struct qrn_matrix *a, const struct qrn_matrix *b)
@@ -160,7 +162,7 @@ static bool goes_on(const struct qrn_matrix *a, const struct qrn_matrix *b)
     const bool rows = a->layout == QRN_LAYOUT_ROWS;
     return a->w.n_dims == 2 && b->w.n_dims == 2 && a->w.dtype == b->w.dtype &&
            a->w.shape[1] == b->w.shape[1] && a->activation == b->activation && a->many == b->many &&
-           a->layout == b->layout && !has_scales(a->w.dtype) &&
+           a->layout == b->layout && !qrn_is_mlx(a->w.dtype) &&
            (rows || a->w.shape[0] % QRN_PACK_ROWS == 0) &&
            (const char *)a->w.data + a->w.n_bytes == (const char *)b->w.data;
 }

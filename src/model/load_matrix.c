@@ -1,140 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * Matrices: rows that may lie in several tensors, packed for the device piece by piece, so that the
  * file and its image are never in memory together. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "core/device_impl.h"
 #include "formats/blocks.h"
-#include "model/load.h"
-
-/* The element type of MLX codes, from how many words a row of n_in values takes. */
-static enum qrn_dtype mlx_type(int64_t words, int64_t n_in)
-{
-    static const struct {
-        int bits;
-        enum qrn_dtype dtype;
-    } types[] = {{2, QRN_MLX_Q2}, {3, QRN_MLX_Q3}, {4, QRN_MLX_Q4},
-                 {5, QRN_MLX_Q5}, {6, QRN_MLX_Q6}, {8, QRN_MLX_Q8}};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (words * 32 == n_in * types[i].bits) return types[i].dtype;
-    return QRN_DTYPE_COUNT;
-}
-
-static enum qrn_status check_run(struct loader *ld, const struct row_run *run, int64_t n_in,
-                                 enum qrn_dtype *dtype)
-{
-    const struct qrn_archive_tensor *t = run->tensor;
-    *dtype = run->scales ? mlx_type(qrn_load_columns(t), n_in) : t->dtype;
-    const bool whole =
-        *dtype != QRN_DTYPE_COUNT && n_in % qrn_dtype_info(*dtype)->block_elements == 0;
-    if (!whole || (!run->scales && qrn_load_columns(t) != n_in))
-        return qrn_fail(ld->err, QRN_ERR_FORMAT,
-                        "tensor \"%s\" has rows of %" PRId64 " (%s), wants %" PRId64 " values",
-                        t->name, qrn_load_columns(t), t->type_name, n_in);
-    if (run->first < 0 || run->n < 0 || run->first > qrn_load_rows_of(t) - run->n)
-        return qrn_fail(ld->err, QRN_ERR_FORMAT,
-                        "tensor \"%s\" has %" PRId64 " rows, wants %" PRId64, t->name,
-                        qrn_load_rows_of(t), run->first + run->n);
-    if (!run->scales) return QRN_OK;
-    const struct qrn_archive_tensor *both[] = {run->scales, run->biases};
-    for (int i = 0; i < 2; i++) {
-        const int64_t groups = qrn_load_columns(both[i]);
-        if (groups < 1 || n_in % groups || qrn_load_rows_of(both[i]) != qrn_load_rows_of(t) ||
-            groups != qrn_load_columns(run->scales) || both[i]->dtype != run->scales->dtype)
-            return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" does not fit \"%s\"",
-                            both[i]->name, t->name);
-    }
-    const int64_t group = n_in / qrn_load_columns(run->scales);
-    if (group != 32 && group != 64 && group != 128)
-        return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED,
-                        "tensor \"%s\" has groups of %" PRId64 ", wants 32, 64 or 128", t->name,
-                        group);
-    return QRN_OK;
-}
-
-/* Where rows of a matrix come from: runs of rows, and for each of codes, scales and biases the type
- * and the bytes of a row.  Scales and biases are of MLX codes only. */
-struct source {
-    const struct row_run *runs;
-    size_t n_runs;
-    int n_parts; /* 1 or 3 */
-    enum qrn_dtype dtype[3];
-    int64_t columns[3];
-    size_t row_bytes[3];
-};
-
-static const uint8_t *part_data(const struct row_run *run, int part)
-{
-    const struct qrn_archive_tensor *const parts[] = {run->tensor, run->scales, run->biases};
-    return parts[part]->data;
-}
-
-static enum qrn_status describe(struct loader *ld, const struct row_run *runs, size_t n_runs,
-                                int64_t n_rows_wanted, int64_t n_in, struct source *out)
-{
-    struct source s = {.runs = runs, .n_runs = n_runs, .n_parts = runs[0].scales ? 3 : 1};
-    int64_t rows = 0;
-    for (size_t i = 0; i < n_runs; i++) {
-        enum qrn_dtype one;
-        QRN_TRY(check_run(ld, &runs[i], n_in, &one));
-        if (i && (one != s.dtype[0] || !runs[i].scales != !runs[0].scales ||
-                  (runs[i].scales &&
-                   (runs[i].scales->dtype != runs[0].scales->dtype ||
-                    qrn_load_columns(runs[i].scales) != qrn_load_columns(runs[0].scales)))))
-            return qrn_fail(ld->err, QRN_ERR_UNSUPPORTED,
-                            "tensors \"%s\" and \"%s\" belong together but are of other types",
-                            runs[0].tensor->name, runs[i].tensor->name);
-        s.dtype[0] = one;
-        rows += runs[i].n;
-    }
-    if (rows != n_rows_wanted)
-        return qrn_fail(ld->err, QRN_ERR_FORMAT,
-                        "tensor \"%s\" has %" PRId64 " rows, wants %" PRId64, runs[0].tensor->name,
-                        rows, n_rows_wanted);
-    s.columns[0] = n_in;
-    for (int i = 1; i < s.n_parts; i++) {
-        s.dtype[i] = runs[0].scales->dtype;
-        s.columns[i] = qrn_load_columns(runs[0].scales);
-    }
-    for (int i = 0; i < s.n_parts; i++)
-        if (!qrn_row_bytes(s.dtype[i], s.columns[i], &s.row_bytes[i]))
-            return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" is too large",
-                            runs[0].tensor->name);
-    *out = s;
-    return QRN_OK;
-}
-
-static size_t source_bytes(const struct source *s, int64_t rows)
-{
-    size_t n = 0;
-    for (int i = 0; i < s->n_parts; i++) n += (size_t)rows * s->row_bytes[i];
-    return n;
-}
-
-/* The rows from first on that lie together, at most n of them, and in which run. */
-static const struct row_run *find_rows(const struct source *s, int64_t first, int64_t *at,
-                                       int64_t *n)
-{
-    const struct row_run *run = s->runs;
-    while (first >= run->n) first -= run++->n;
-    *at = run->first + first;
-    if (*n > run->n - first) *n = run->n - first;
-    return run;
-}
-
-static void copy_rows(const struct source *s, int part, int64_t first, int64_t n, char *out)
-{
-    for (int64_t done = 0, at, some; done < n; done += some) {
-        some = n - done;
-        const struct row_run *run = find_rows(s, first + done, &at, &some);
-        const size_t bytes = (size_t)some * s->row_bytes[part];
-        memcpy(out, part_data(run, part) + (size_t)at * s->row_bytes[part], bytes);
-        out += bytes;
-    }
-}
+#include "model/load_source.h"
 
 /* The same to an address of the device. */
 static enum qrn_status send_rows(struct loader *ld, const struct source *s, int part, int64_t first,
@@ -142,11 +15,11 @@ static enum qrn_status send_rows(struct loader *ld, const struct source *s, int 
 {
     for (int64_t done = 0, at, some; done < n; done += some) {
         some = n - done;
-        const struct row_run *run = find_rows(s, first + done, &at, &some);
+        const struct row_run *run = qrn_source_find(s, first + done, &at, &some);
         const size_t bytes = (size_t)some * s->row_bytes[part];
         QRN_TRY(qrn_upload_write(&ld->upload, to,
-                                 part_data(run, part) + (size_t)at * s->row_bytes[part], bytes,
-                                 ld->err));
+                                 qrn_source_part(run, part) + (size_t)at * s->row_bytes[part],
+                                 bytes, ld->err));
         to += bytes;
     }
     return QRN_OK;
@@ -185,7 +58,7 @@ static struct cut choose_cut(const struct source *s, int64_t n_experts, int64_t 
 {
     struct cut c = {.unit = QRN_PACK_ROWS};
     if (n_experts && n_out % QRN_PACK_ROWS) c.unit = c.n_out = n_out;
-    const size_t unit_bytes = source_bytes(s, c.unit);
+    const size_t unit_bytes = qrn_source_bytes(s, c.unit);
     const size_t n = unit_bytes && unit_bytes < PIECE_BYTES ? PIECE_BYTES / unit_bytes : 1;
     c.most = (int64_t)n * c.unit;
     return c;
@@ -201,7 +74,7 @@ struct piece {
 static void shorten(const struct source *s, const struct cut *c, struct piece *p)
 {
     int64_t at, together = p->n;
-    (void)find_rows(s, p->first, &at, &together);
+    (void)qrn_source_find(s, p->first, &at, &together);
     if (together < p->n && together >= c->unit) p->n = together / c->unit * c->unit;
 }
 
@@ -209,12 +82,12 @@ static void shorten(const struct source *s, const struct cut *c, struct piece *p
 static const void *piece_data(const struct source *s, const struct piece *p, int part, char **room)
 {
     int64_t at, together = p->n;
-    const struct row_run *run = find_rows(s, p->first, &at, &together);
-    const uint8_t *data = part_data(run, part) + (size_t)at * s->row_bytes[part];
+    const struct row_run *run = qrn_source_find(s, p->first, &at, &together);
+    const uint8_t *data = qrn_source_part(run, part) + (size_t)at * s->row_bytes[part];
     if (together == p->n && (uintptr_t)data % 4 == 0) return data;
     if (!*room) return NULL;
     char *copy = *room;
-    copy_rows(s, part, p->first, p->n, copy);
+    qrn_source_copy(s, part, p->first, p->n, copy);
     *room +=
         ((size_t)p->n * s->row_bytes[part] + QRN_ALIGNMENT - 1) / QRN_ALIGNMENT * QRN_ALIGNMENT;
     return copy;
@@ -228,7 +101,7 @@ static enum qrn_status set_data(struct loader *ld, const struct source *s, const
     for (int i = 0; i < s->n_parts; i++) {
         const void *data = piece_data(s, p, i, &room);
         if (!data) {
-            p->copy_bytes = source_bytes(s, c->most) + (size_t)s->n_parts * QRN_ALIGNMENT;
+            p->copy_bytes = qrn_source_bytes(s, c->most) + (size_t)s->n_parts * QRN_ALIGNMENT;
             p->copy = room = qrn_alloc(ld->allocator, p->copy_bytes);
             if (!p->copy) return qrn_fail_memory(ld->err, p->copy_bytes, "rows of weights");
             i = -1;
@@ -246,9 +119,9 @@ static void tell(struct loader *ld, const struct source *s, int64_t first, int64
 {
     for (int64_t done = 0, at, some; done < n; done += some) {
         some = n - done;
-        const struct row_run *run = find_rows(s, first + done, &at, &some);
+        const struct row_run *run = qrn_source_find(s, first + done, &at, &some);
         for (int i = 0; i < s->n_parts; i++)
-            what(ld->files, part_data(run, i) + (size_t)at * s->row_bytes[i],
+            what(ld->files, qrn_source_part(run, i) + (size_t)at * s->row_bytes[i],
                  (size_t)some * s->row_bytes[i]);
     }
 }
@@ -259,8 +132,9 @@ static enum qrn_status send_piece(struct loader *ld, const struct source *s, con
 {
     struct qrn_tensor *const views[] = {&a->w, &a->scales, &a->biases};
     char *to;
-    QRN_TRY(qrn_upload_room(
-        &ld->upload, source_bytes(s, c->most) + (size_t)s->n_parts * QRN_ALIGNMENT, &to, ld->err));
+    QRN_TRY(qrn_upload_room(&ld->upload,
+                            qrn_source_bytes(s, c->most) + (size_t)s->n_parts * QRN_ALIGNMENT, &to,
+                            ld->err));
     for (int i = 0; i < s->n_parts; i++) {
         *views[i] = matrix_view(s->dtype[i], to, c->n_out ? p->n / c->n_out : 0,
                                 c->n_out ? c->n_out : p->n, s->columns[i]);
@@ -283,7 +157,7 @@ static enum qrn_status pack_piece(struct loader *ld, const struct source *s, con
     QRN_TRY(qrn_op_queue(dev, QRN_OP_matmul_pack, &a, ld->err));
     *out += n_bytes;
     tell(ld, s, p->first, p->n, qrn_model_files_release);
-    return qrn_load_advance(ld, source_bytes(s, p->n));
+    return qrn_load_advance(ld, qrn_source_bytes(s, p->n));
 }
 
 static enum qrn_status pack(struct loader *ld, const struct source *s, int64_t n_experts,
@@ -310,7 +184,7 @@ static enum qrn_status pack(struct loader *ld, const struct source *s, int64_t n
 static enum qrn_status send_matrix(struct loader *ld, const struct source *s, int64_t rows,
                                    char *const to[3])
 {
-    const size_t row_bytes = source_bytes(s, 1);
+    const size_t row_bytes = qrn_source_bytes(s, 1);
     const int64_t most = row_bytes < PIECE_BYTES ? (int64_t)(PIECE_BYTES / row_bytes) : 1;
     for (int64_t first = 0, n; first < rows; first += n) {
         n = rows - first < most ? rows - first : most;
@@ -319,7 +193,7 @@ static enum qrn_status send_matrix(struct loader *ld, const struct source *s, in
         for (int i = 0; i < s->n_parts; i++)
             QRN_TRY(send_rows(ld, s, i, first, n, to[i] + (size_t)first * s->row_bytes[i]));
         tell(ld, s, first, n, qrn_model_files_release);
-        QRN_TRY(qrn_load_advance(ld, source_bytes(s, n)));
+        QRN_TRY(qrn_load_advance(ld, qrn_source_bytes(s, n)));
     }
     return QRN_OK;
 }
@@ -333,13 +207,14 @@ static enum qrn_status rows_matrix(struct loader *ld, const struct source *s, in
     struct qrn_tensor views[3] = {{0}};
     char *sent[3] = {NULL};
     for (int i = 0; i < s->n_parts; i++) {
-        const uint8_t *data = part_data(s->runs, i) + (size_t)s->runs[0].first * s->row_bytes[i];
+        const uint8_t *data =
+            qrn_source_part(s->runs, i) + (size_t)s->runs[0].first * s->row_bytes[i];
         if (!ld->host_reads) {
             sent[i] = qrn_load_take(ld, (size_t)rows * s->row_bytes[i]);
             data = (const uint8_t *)sent[i];
         } else if (s->n_runs > 1 || (uintptr_t)data % alignment) {
             char *copy = qrn_load_take(ld, (size_t)rows * s->row_bytes[i]);
-            if (copy) copy_rows(s, i, 0, rows, copy);
+            if (copy) qrn_source_copy(s, i, 0, rows, copy);
             data = (const uint8_t *)copy;
         }
         views[i] = matrix_view(s->dtype[i], data, n_experts, n_out, s->columns[i]);
@@ -348,6 +223,31 @@ static enum qrn_status rows_matrix(struct loader *ld, const struct source *s, in
     out->scales = views[1];
     out->biases = views[2];
     return !ld->host_reads && ld->memory ? send_matrix(ld, s, rows, sent) : QRN_OK;
+}
+
+/* A small matrix of blocks as float32, for devices with memory of their own: what products there are
+ * bound by is the number of launches and their latency, and plain floats take less of both. */
+static enum qrn_status float_matrix(struct loader *ld, const struct source *s, int64_t rows,
+                                    struct qrn_matrix *out)
+{
+    const size_t row_bytes = (size_t)s->columns[0] * sizeof(float);
+    const size_t n_room = qrn_source_row_room(s);
+    char *to = qrn_load_take(ld, (size_t)rows * row_bytes);
+    *out = (struct qrn_matrix){.w = qrn_tensor_2d(QRN_F32, to, rows, s->columns[0]),
+                               .activation = QRN_ACT_F32,
+                               .many = QRN_ACT_F32,
+                               .layout = QRN_LAYOUT_ROWS};
+    if (!ld->memory) return QRN_OK;
+    char *room = qrn_alloc(ld->allocator, n_room + row_bytes);
+    if (!room) return qrn_fail_memory(ld->err, n_room + row_bytes, "a row of weights");
+    float *values = (float *)(void *)(room + n_room);
+    enum qrn_status status = QRN_OK;
+    for (int64_t i = 0; i < rows && status == QRN_OK; i++, to += row_bytes) {
+        qrn_source_decode(s, i, room, values);
+        status = qrn_upload_write(&ld->upload, to, values, row_bytes, ld->err);
+    }
+    qrn_free(ld->allocator, room, n_room + row_bytes);
+    return status == QRN_OK ? qrn_load_advance(ld, qrn_source_bytes(s, rows)) : status;
 }
 
 /* How activations enter products with weights of the type, if the device has such products. */
@@ -433,16 +333,20 @@ enum qrn_status qrn_load_matrix(struct loader *ld, const struct row_run *runs, s
     struct qrn_weights *w = ld->weights;
     struct source s;
     const int64_t rows = (n_experts ? n_experts : 1) * n_out;
-    QRN_TRY(describe(ld, runs, n_runs, rows, n_in, &s));
+    QRN_TRY(qrn_source_describe(ld, runs, n_runs, rows, n_in, &s));
     struct qrn_matrix m = {.layout = QRN_LAYOUT_ROWS};
     size_t bytes;
     QRN_TRY(choose_form(ld, &s, n_experts, n_out, use, &m, &bytes));
-    if (bytes) {
+    const bool is_plain = qrn_dtype_info(s.dtype[0])->block_elements == 1 && s.n_parts == 1;
+    if (use == SMALL && !n_experts && !ld->host_reads && !is_plain) {
+        QRN_TRY(float_matrix(ld, &s, rows, &m));
+        bytes = (size_t)rows * (size_t)n_in * sizeof(float);
+    } else if (bytes) {
         m.w.data = qrn_load_take(ld, bytes);
         if (ld->memory) QRN_TRY(pack(ld, &s, n_experts, n_out, m.activation, m.w.data));
     } else {
         QRN_TRY(rows_matrix(ld, &s, n_experts, n_out, 4, &m));
-        bytes = source_bytes(&s, rows);
+        bytes = qrn_source_bytes(&s, rows);
         if (ld->host_reads) QRN_TRY(qrn_load_advance(ld, bytes));
     }
     w->n_parameters += rows * n_in;
@@ -476,10 +380,10 @@ enum qrn_status qrn_load_embedding(struct loader *ld, const struct row_run *run,
         *out = *tied;
         return QRN_OK;
     }
-    QRN_TRY(describe(ld, run, 1, n_out, n_in, &s));
+    QRN_TRY(qrn_source_describe(ld, run, 1, n_out, n_in, &s));
     *out = (struct qrn_matrix){.layout = QRN_LAYOUT_ROWS};
     /* where the host reads, it stays in the file */
-    if (!ld->host_reads) ld->weights->n_bytes += source_bytes(&s, n_out);
+    if (!ld->host_reads) ld->weights->n_bytes += qrn_source_bytes(&s, n_out);
     return rows_matrix(ld, &s, 0, n_out, 1, out);
 }
 

@@ -139,6 +139,7 @@ static enum qrn_status open_parts(struct qrn_model *m, const struct qrn_model_op
     m->max_batch = o->max_batch                       ? o->max_batch
                    : qrn_device_host_reads(m->device) ? DEFAULT_BATCH
                                                       : DEFAULT_GPU_BATCH;
+    m->takes_bf16 = !qrn_device_host_reads(m->device);
     m->rounds_many = !o->exact && !o->exact_batch && !qrn_device_host_reads(m->device);
     QRN_TRY(measure(m, err));
     const struct qrn_load_options load = {.device = o->device,

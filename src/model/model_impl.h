@@ -32,6 +32,7 @@ struct qrn_model {
     int64_t max_context, max_batch;
     bool only_info, direct;
     bool rounds_many; /* many tokens worked on at once may be rounded to bf16 */
+    bool takes_bf16;  /* products with activations in bf16 want them so, rather than round */
     struct qrn_pool *pool; /* states, rows, histories, pages */
     pthread_mutex_t lock;  /* of steps: the workspace and the recording */
     struct qrn_workspace work;

@@ -33,7 +33,7 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
                             n_dims - 1 - i, m, n);
     }
     QRN_TRY(qrn_check_activation("matmul", a->activation, k, err));
-    QRN_TRY(qrn_check_x("matmul", &a->x, &a->w, a->activation, err));
+    QRN_TRY(qrn_check_x("matmul", &a->x, &a->w, a->activation, a->layout, err));
     struct qrn_tensor like = a->x;
     like.shape[n_dims - 1] = dim(&a->w, 1);
     return qrn_check_same_shape("matmul", "out", &a->out, "x with N of w", &like, err);

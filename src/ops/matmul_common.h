@@ -11,11 +11,6 @@
 #include "formats/blocks.h"
 #include "formats/q8_act.h"
 
-static inline bool qrn_is_mlx(enum qrn_dtype t)
-{
-    return t >= QRN_MLX_Q2 && t <= QRN_MLX_Q8;
-}
-
 /* Types whose blocks of 32 are small integers times a scale (of the block, or of each half), plus
  * perhaps a minimum: those that QRN_ACT_Q8 multiplies as integers. */
 static inline bool qrn_has_integer_form(enum qrn_dtype t)
@@ -140,13 +135,16 @@ static inline enum qrn_status qrn_check_activation(const char *op,
 static inline enum qrn_status qrn_check_x(const char *op, const struct qrn_tensor *x,
                                           const struct qrn_tensor *w,
                                           enum qrn_activation_type activation,
-                                          struct qrn_error *err)
+                                          enum qrn_weight_layout layout, struct qrn_error *err)
 {
+    const bool packed = layout == QRN_LAYOUT_PACKED && qrn_has_integer_form(w->dtype);
+    const bool bf16 = qrn_acts_bf16(activation, w->dtype) || (packed && activation == QRN_ACT_BF16);
     QRN_TRY(qrn_check_dtype(op, "x", x, err, 3, QRN_F32, QRN_Q8_ACT, QRN_BF16));
     if (x->dtype == QRN_F32) return QRN_OK;
-    if (x->dtype == QRN_BF16 && !qrn_acts_bf16(activation, w->dtype))
+    if (x->dtype == QRN_BF16 && !bf16)
         return qrn_fail(err, QRN_ERR_DTYPE,
-                        "%s: x is bf16, wants f32 but with bf16 weights and activation 2 (BF16)",
+                        "%s: x is bf16, wants f32 but with activation 2 (BF16) and weights that "
+                        "are bf16 or packed",
                         op);
     if (x->dtype == QRN_BF16) return QRN_OK;
     if (activation != QRN_ACT_Q8)

@@ -24,7 +24,7 @@ static enum qrn_status check(const void *args, struct qrn_error *err)
         return qrn_fail(err, QRN_ERR_SHAPE, "matmul_id: ids has %" PRId64 " elements, at most %d",
                         qrn_tensor_n_elements(&a->ids), INT32_MAX);
     QRN_TRY(qrn_check_activation("matmul_id", a->activation, k, err));
-    QRN_TRY(qrn_check_x("matmul_id", &a->x, &a->w, a->activation, err));
+    QRN_TRY(qrn_check_x("matmul_id", &a->x, &a->w, a->activation, a->layout, err));
     return qrn_check_shape("matmul_id", "out", &a->out, err, 3, n_tokens, top_k, n);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * What device code begins and waits for later: copies of 16 bytes, barriers that count, bulk copies.  A copy
  * is done as late as it may be; its place is poisoned until then. */
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +19,17 @@ static struct copy *new_copy(void)
     return &b->self->copies[b->self->n_copies++];
 }
 
+/* Copies of 16 bytes and more want both ends aligned to 16. */
+static void check_alignment(const void *to, const void *from)
+{
+    if (((uintptr_t)to | (uintptr_t)from) % 16 == 0 || *emulator_message) return;
+    (void)snprintf(emulator_message, sizeof emulator_message,
+                   "a copy in the background from %p to %p: misaligned", from, to);
+}
+
 void emulated_copy_begin(void *to, const void *from, int n_bytes)
 {
+    check_alignment(to, from);
     memset(to, 0xff, 16);
     *new_copy() = (struct copy){to, from, n_bytes, b->self->group, NULL};
 }
@@ -88,7 +99,7 @@ void emulated_copies_wait(int n_groups_left)
 struct bulk {
     char *to;
     const char *from; /* NULL: by a map */
-    int n_bytes, at[3];
+    int n_bytes, at[4];
     struct emulated_map map;
     uint64_t *barrier;
 };
@@ -105,17 +116,23 @@ static void begin_bulk(const struct bulk *x)
 
 void emulated_bulk_copy(void *to, const void *from, int n_bytes, uint64_t *barrier)
 {
+    check_alignment(to, from);
     if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || n_bytes % 16) abort();
     begin_bulk(&(struct bulk){to, from, n_bytes, {0}, {0}, barrier});
 }
 
-void emulated_tensor_copy(void *to, const void *map, int x, int y, int z, uint64_t *barrier)
+void emulated_tensor_copy_4d(void *to, const void *map, const int *at, uint64_t *barrier)
 {
-    struct bulk bulk = {to, NULL, 0, {x, y, z}, {0}, barrier};
+    struct bulk bulk = {to, NULL, 0, {at[0], at[1], at[2], at[3]}, {0}, barrier};
     memcpy(&bulk.map, map, sizeof bulk.map);
     if (emulated_shared_address(to) % 1024) abort();
     bulk.n_bytes = bulk.map.n_bytes * bulk.map.box[0] * bulk.map.box[1];
     begin_bulk(&bulk);
+}
+
+void emulated_tensor_copy(void *to, const void *map, int x, int y, int z, uint64_t *barrier)
+{
+    emulated_tensor_copy_4d(to, map, (const int[]){x, y, z, 0}, barrier);
 }
 
 /* Lines of 128 bytes or less, each of them at its place in atoms; elements outside are 0. */
@@ -128,9 +145,11 @@ static void copy_box(const struct bulk *x)
             const int64_t n = x->at[0] + i / m->n_bytes, row = x->at[1] + r;
             const bool inside = n >= 0 && n < (int64_t)m->dims[0] && row >= 0 &&
                                 row < (int64_t)m->dims[1] && x->at[2] >= 0 &&
-                                x->at[2] < (int64_t)m->dims[2];
+                                x->at[2] < (int64_t)m->dims[2] && x->at[3] >= 0 &&
+                                x->at[3] < (int64_t)m->dims[3];
             const char *from = (const char *)m->data + n * m->n_bytes + i % m->n_bytes +
-                               row * (int64_t)m->strides[0] + x->at[2] * (int64_t)m->strides[1];
+                               row * (int64_t)m->strides[0] + x->at[2] * (int64_t)m->strides[1] +
+                               x->at[3] * (int64_t)m->strides[2];
             x->to[r * line + (i ^ (r & 7) << 4)] = inside ? *from : '\0';
         }
 }
@@ -158,6 +177,18 @@ static void do_bulks(uint64_t *barrier)
 void emulator_async_begin(void)
 {
     n_bulks = 0;
+    b->n_registers = 0;
+}
+
+/* A launch gives each thread an equal part of a multiprocessor's, in eights; who wants more waits for
+ * others to give theirs back, for good if there are not so many. */
+void emulated_registers(int n)
+{
+    const unsigned all = 65536 / b->n_threads / 8 * 8 * b->n_threads;
+    b->n_registers += (unsigned)n;
+    if (b->n_registers > all && !*emulator_message)
+        (void)snprintf(emulator_message, sizeof emulator_message,
+                       "threads want %u registers and more, the block has %u", b->n_registers, all);
 }
 
 void emulated_barrier_init(uint64_t *state, int n_arrivals)

@@ -44,6 +44,7 @@ struct block {
     uint64_t number;   /* of all blocks that ever ran */
     char *shared;      /* where addresses of shared memory begin */
     int n_arrived[16]; /* at barriers of some threads */
+    unsigned n_registers; /* that threads asked for */
 };
 extern struct block emulator_block;
 

@@ -31,6 +31,7 @@
     static emulated_registered registered_##name(#name, invoke_##name, sizeof(struct params)); \
     static void name(const struct params &p)
 #define QRN_DEVICE_FUNCTION_EARLY QRN_DEVICE_FUNCTION
+#define QRN_DEVICE_FUNCTION_ALONE QRN_DEVICE_FUNCTION
 #define QRN_DYNAMIC_SHARED(type, name) type *const name = (type *)emulated_dynamic_shared
 
 struct emulated_registered {
@@ -210,6 +211,10 @@ static inline unsigned emulated_reduce(unsigned mask, const char *what, unsigned
 static inline unsigned __reduce_add_sync(unsigned mask, unsigned x)
 {
     return emulated_reduce(mask, "at __reduce_add_sync", x, [](unsigned a, unsigned b) { return a + b; });
+}
+static inline unsigned __reduce_max_sync(unsigned mask, unsigned x)
+{
+    return emulated_reduce(mask, "at __reduce_max_sync", x, [](unsigned a, unsigned b) { return a > b ? a : b; });
 }
 static inline int __reduce_max_sync(unsigned mask, int x)
 {

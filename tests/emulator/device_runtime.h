@@ -51,6 +51,10 @@ void emulated_copies_wait(int n_groups_left);
 /* Bulk copies, which count at a barrier: from address to address, and by a map (emulator/tensor_map.h). */
 void emulated_bulk_copy(void *to, const void *from, int n_bytes, uint64_t *barrier);
 void emulated_tensor_copy(void *to, const void *map, int x, int y, int z, uint64_t *barrier);
+void emulated_tensor_copy_4d(void *to, const void *map, const int *at, uint64_t *barrier);
+
+/* Registers of this thread from here on. */
+void emulated_registers(int n);
 
 /* Barriers in shared memory: see backends/cuda/device/pipeline.cuh. */
 void emulated_barrier_init(uint64_t *barrier, int n_arrivals);

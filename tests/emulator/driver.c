@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-pthread_mutex_t emulator_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 struct faults emulator_faults = {.sm = 90, .multiprocessors = 4, .memory = (size_t)1 << 40};
 struct emulated_counts emulator_counts;
 char emulator_message[512];
@@ -18,6 +18,18 @@ static _Thread_local int depth;
 static struct CUctx_st primary = {.primary = true};
 static struct emulated_kernel *kernels;
 
+void emulator_enter(void)
+{
+    if (pthread_mutex_lock(&lock) == 0) return;
+    (void)fprintf(stderr, "emulated device: a launch before this call never ended, it crashed\n");
+    _Exit(EXIT_FAILURE);
+}
+
+void emulator_leave(void)
+{
+    (void)pthread_mutex_unlock(&lock);
+}
+
 static long number_of(const char *variable, long otherwise)
 {
     const char *value = getenv(variable);
@@ -27,7 +39,7 @@ static long number_of(const char *variable, long otherwise)
 EXPORTED CUresult cuInit(unsigned flags)
 {
     if (flags) return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_faults = (struct faults){
         .fail_alloc = number_of("QRN_EMULATED_FAIL_ALLOC", 0),
         .lose_at_launch = number_of("QRN_EMULATED_LOSE_AT_LAUNCH", 0),
@@ -37,7 +49,7 @@ EXPORTED CUresult cuInit(unsigned flags)
         .late = number_of("QRN_EMULATED_LATE", 0) != 0,
         .memory = (size_t)number_of("QRN_EMULATED_MEMORY", 1L << 40),
     };
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return CUDA_SUCCESS;
 }
 
@@ -49,11 +61,11 @@ EXPORTED CUresult cuDriverGetVersion(int *out)
 
 EXPORTED void emulated_count(struct emulated_counts *out)
 {
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     *out = emulator_counts;
     out->contexts += primary.retained;
     out->depth = depth;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
 }
 
 EXPORTED CUresult cuGetErrorName(CUresult r, const char **out)
@@ -141,9 +153,9 @@ CUresult emulator_context_state(void)
 EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 {
     if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     primary.retained++;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     *out = &primary;
     return CUDA_SUCCESS;
 }
@@ -152,10 +164,10 @@ EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     (void)device;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     const bool held = primary.retained > 0;
     if (held && --primary.retained == 0) primary.lost = CUDA_SUCCESS;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -186,19 +198,19 @@ EXPORTED CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device
     if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
     *out = calloc(1, sizeof **out);
     if (!*out) return CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_counts.contexts++;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return cuCtxPushCurrent_v2(*out);
 }
 
 EXPORTED CUresult cuCtxDestroy_v2(CUcontext context)
 {
     if (emulator_context() == context) depth--;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_do_pending();
     emulator_counts.contexts--;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     free(context);
     return CUDA_SUCCESS;
 }
@@ -226,18 +238,18 @@ EXPORTED CUresult cuModuleLoadData(CUmodule *out, const void *image)
     *out = malloc(sizeof **out);
     if (!*out) return CUDA_ERROR_OUT_OF_MEMORY;
     (*out)->image = image;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_counts.modules++;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return CUDA_SUCCESS;
 }
 
 EXPORTED CUresult cuModuleUnload(CUmodule module)
 {
     free(module);
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_counts.modules--;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return emulator_context_state();
 }
 
@@ -255,8 +267,8 @@ EXPORTED CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const ch
 EXPORTED CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
 {
     (void)function;
-    const bool fits =
-        attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value <= 227 * 1024;
+    const bool fits = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
+                      value <= 226 * 1024; /* and 1 KiB for what a function declares itself */
     return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -270,17 +282,17 @@ EXPORTED CUresult cuTensorMapEncodeTiled(CUtensorMap *out, CUtensorMapDataType t
 {
     const cuuint32_t n_bytes = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2;
     struct emulated_map map = {data,
-                               {dims[0], dims[1], dims[2]},
-                               {strides[0], strides[1]},
+                               {dims[0], dims[1], dims[2], rank > 3 ? dims[3] : 1},
+                               {strides[0], strides[1], rank > 3 ? strides[2] : 0},
                                (int)n_bytes,
                                {(int)box[0], (int)box[1]}};
     (void)promotion;
-    if (rank != 3 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ||
+    if (rank < 3 || rank > 4 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ||
         swizzle != CU_TENSOR_MAP_SWIZZLE_128B || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE ||
         (uintptr_t)data % 16 || strides[0] % 16 || strides[1] % 16 || box[0] * n_bytes != 128 ||
-        box[1] > 256 || box[2] != 1)
+        box[1] > 256 || box[2] != 1 || (rank > 3 && (box[3] != 1 || strides[2] % 16)))
         return CUDA_ERROR_INVALID_VALUE;
-    for (int i = 0; i < 3; i++)
+    for (cuuint32_t i = 0; i < rank; i++)
         if (steps[i] != 1 || dims[i] == 0 || dims[i] > (cuuint64_t)1 << 32)
             return CUDA_ERROR_INVALID_VALUE;
     memset(out, 0, sizeof *out);

@@ -71,8 +71,10 @@ struct faults {
     size_t memory;
 };
 
-/* One lock for all that follows. */
-extern pthread_mutex_t emulator_lock;
+/* One lock for all that follows.  A thread that has it and enters again has left a crashed launch behind,
+ * as cmocka does: the program ends. */
+void emulator_enter(void);
+void emulator_leave(void);
 extern struct faults emulator_faults;
 extern struct emulated_counts emulator_counts;
 extern char emulator_message[512]; /* of the last launch that failed, or "" */

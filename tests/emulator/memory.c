@@ -76,7 +76,7 @@ EXPORTED CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t n_bytes)
     const CUresult state = emulator_context_state();
     if (state != CUDA_SUCCESS) return state;
     if (n_bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     const bool fails = emulator_faults.fail_alloc && --emulator_faults.fail_alloc == 0;
     const bool fits =
         n_in_use <= emulator_faults.memory && n_bytes <= emulator_faults.memory - n_in_use;
@@ -88,7 +88,7 @@ EXPORTED CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t n_bytes)
         emulator_counts.allocations++;
         *out = (CUdeviceptr)(uintptr_t)r->begin;
     }
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return r ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -98,7 +98,7 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr memory)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (!emulator_context()) return CUDA_ERROR_INVALID_CONTEXT;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_do_pending();
     for (struct range **p = &allocations; *p; p = &(*p)->next) {
         struct range *r = *p;
@@ -114,7 +114,7 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr memory)
         emulator_counts.allocations--;
         break;
     }
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return result;
 }
 
@@ -122,10 +122,10 @@ EXPORTED CUresult cuMemGetInfo_v2(size_t *n_free, size_t *n_total)
 {
     const CUresult state = emulator_context_state();
     if (state != CUDA_SUCCESS) return state;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     *n_total = emulator_faults.memory;
     *n_free = emulator_faults.memory - n_in_use;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return CUDA_SUCCESS;
 }
 
@@ -138,7 +138,7 @@ EXPORTED CUresult cuMemHostRegister_v2(void *begin, size_t n_bytes, unsigned fla
     if (!r) return CUDA_ERROR_OUT_OF_MEMORY;
     r->begin = begin;
     r->n_bytes = n_bytes;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     for (const struct range *p = shared; p; p = p->next)
         if (p->begin < r->begin + n_bytes && r->begin < p->begin + p->n_bytes)
             result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -147,7 +147,7 @@ EXPORTED CUresult cuMemHostRegister_v2(void *begin, size_t n_bytes, unsigned fla
         shared = r;
         emulator_counts.shared_ranges++;
     }
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     if (result != CUDA_SUCCESS) free(r);
     return result;
 }
@@ -156,7 +156,7 @@ EXPORTED CUresult cuMemHostUnregister(void *begin)
 {
     CUresult result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     if (!emulator_context()) return CUDA_ERROR_INVALID_CONTEXT;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     for (struct range **p = &shared; *p; p = &(*p)->next) {
         struct range *r = *p;
         if (r->begin != begin) continue;
@@ -166,6 +166,6 @@ EXPORTED CUresult cuMemHostUnregister(void *begin)
         result = CUDA_SUCCESS;
         break;
     }
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return result;
 }

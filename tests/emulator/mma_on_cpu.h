@@ -56,6 +56,12 @@ static inline void qrn_mma_s8(int (&c)[4], const uint32_t (&a)[4], const uint32_
     emulated_mma("at mma of bytes", c, a, b, 32, 1, [](uint32_t x) { return (double)(int8_t)x; });
 }
 
+static inline void qrn_mma_s8_short(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0)
+{
+    const uint32_t a[4] = {a0, a1, 0, 0}, b[2] = {b0, 0};
+    qrn_mma_s8(c, a, b);
+}
+
 /* Row r of matrix m, at the address that lane 8 m + r gave. */
 static inline uint16_t emulated_element(const unsigned char *given, int m, int r, int column)
 {

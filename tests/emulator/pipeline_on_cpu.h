@@ -47,8 +47,19 @@ static inline void qrn_tensor_copy(void *shared, const qrn_tensor_map *map, int 
 {
     emulated_tensor_copy(shared, map, x, y, z, &b->state);
 }
-template <int n> static inline void qrn_registers_more() {}
-template <int n> static inline void qrn_registers_fewer() {}
+static inline void qrn_tensor_copy_at(void *shared, const qrn_tensor_map *map, int x, int y,
+                                      const void *from, qrn_barrier *b)
+{
+    const uint64_t address = (uint64_t)(uintptr_t)from;
+    const int at[4] = {x, y, (int)(address & ((1u << QRN_MAP_NEAR_BITS) - 1)) / QRN_MAP_STEP,
+                       (int)(address >> QRN_MAP_NEAR_BITS) - 1};
+    if (address % QRN_MAP_STEP) abort();
+    emulated_tensor_copy_4d(shared, map, at, &b->state);
+}
+template <int n> static inline void qrn_registers_more() { emulated_registers(n); }
+template <int n> static inline void qrn_registers_fewer() { emulated_registers(n); }
+static inline uint32_t qrn_load_acquire(const uint32_t *p) { return *p; }
+static inline void qrn_store_release(uint32_t *p, uint32_t x) { *p = x; }
 static inline void *qrn_align_shared(void *p, unsigned n)
 {
     return (char *)p + (-qrn_shared_address(p) & (n - 1));

@@ -74,12 +74,12 @@ static CUresult queue(CUstream stream, const struct work *w)
     if (state != CUDA_SUCCESS) return state;
     if (!stream || stream->context != emulator_context()) return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     if (!stream->recording)
         result = do_or_keep(stream->context, w);
     else if (!copy_work(stream->recording, w))
         result = CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return result;
 }
 
@@ -137,19 +137,19 @@ EXPORTED CUresult cuStreamCreate(CUstream *out, unsigned flags)
     *out = calloc(1, sizeof **out);
     if (!*out) return CUDA_ERROR_OUT_OF_MEMORY;
     (*out)->context = emulator_context();
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_counts.streams++;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return CUDA_SUCCESS;
 }
 
 EXPORTED CUresult cuStreamDestroy_v2(CUstream stream)
 {
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_do_pending();
     free(stream);
     emulator_counts.streams--;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return emulator_context_state();
 }
 
@@ -157,9 +157,9 @@ EXPORTED CUresult cuStreamSynchronize(CUstream stream)
 {
     if (!stream) return CUDA_ERROR_INVALID_HANDLE;
     if (stream->recording) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_do_pending();
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return emulator_context_state();
 }
 
@@ -217,19 +217,19 @@ EXPORTED CUresult cuEventCreate(CUevent *out, unsigned flags)
     if (flags != CU_EVENT_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
     *out = calloc(1, sizeof **out);
     if (!*out) return CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_counts.events++;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return CUDA_SUCCESS;
 }
 
 EXPORTED CUresult cuEventDestroy_v2(CUevent event)
 {
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_do_pending();
     free(event);
     emulator_counts.events--;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return emulator_context_state();
 }
 
@@ -242,9 +242,9 @@ EXPORTED CUresult cuEventRecord(CUevent event, CUstream stream)
 EXPORTED CUresult cuEventSynchronize(CUevent event)
 {
     if (!event) return CUDA_ERROR_INVALID_HANDLE;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_do_pending();
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return emulator_context_state();
 }
 
@@ -265,10 +265,10 @@ EXPORTED CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode m
     if (stream->recording) return CUDA_ERROR_ILLEGAL_STATE;
     stream->recording = calloc(1, sizeof *stream->recording);
     if (!stream->recording) return CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_counts.graphs++;
     emulator_counts.captures++;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return CUDA_SUCCESS;
 }
 
@@ -284,9 +284,9 @@ EXPORTED CUresult cuGraphDestroy(CUgraph graph)
 {
     free_work(graph);
     free(graph);
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_counts.graphs--;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return CUDA_SUCCESS;
 }
 
@@ -302,9 +302,9 @@ EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph,
             free(exec);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_counts.graph_execs++;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     *out = exec;
     return CUDA_SUCCESS;
 }
@@ -313,7 +313,7 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
     const CUresult state = emulator_context_state();
     if (state != CUDA_SUCCESS) return state;
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_counts.graph_launches++;
     if (!emulator_faults.late) emulator_open_memory(true);
     for (const struct work *w = exec->graph.first; w; w = w->next)
@@ -322,7 +322,7 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
         else
             emulator_do(stream->context, w);
     if (!emulator_faults.late) emulator_open_memory(false);
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return CUDA_SUCCESS;
 }
 
@@ -330,8 +330,8 @@ EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     free_work(&exec->graph);
     free(exec);
-    pthread_mutex_lock(&emulator_lock);
+    emulator_enter();
     emulator_counts.graph_execs--;
-    pthread_mutex_unlock(&emulator_lock);
+    emulator_leave();
     return CUDA_SUCCESS;
 }

@@ -25,6 +25,9 @@ static const struct {
     {QRN_F32, 2, 2, 512, 1, {10}, {3}, 0, 30, 4, "softcap, wide heads"},
     {QRN_F32, 4, 2, 33, 1, {64}, {64}, 64, 5, 4, "whole page, window of a page, softcap"},
     {QRN_F16, 2, 2, 7, 5, {0, 62, 64, 127, 300}, {1, 3, 64, 65, 20}, 0, 0, 1, "batch"},
+    {QRN_F16, 24, 2, 256, 2, {130, 700}, {1, 1}, 100, 0, 1, "decode, a group of twelve, window"},
+    {QRN_F16, 16, 1, 128, 3, {2200, 5, 64}, {1, 1, 1}, 0, 20, 4, "decode, a group of 16, softcap"},
+    {QRN_F16, 8, 1, 256, 3, {191, 64, 320}, {1, 0, 1}, 0, 0, 1, "decode, a sequence passes"},
     {QRN_F16, 2, 2, 64, 1, {0}, {0}, 0, 0, 1, "no tokens"},
 };
 
@@ -278,6 +281,57 @@ static void test_long(void **state)
     mem_free_all(&m);
 }
 
+/* Runs of one block of keys, two and four: tokens alone and all at once, next to the reference. */
+static void long_bits(struct devices *d, int64_t n_heads, int64_t head_dim, int64_t n_pages)
+{
+    enum { NEW = 6, MOST = 170 };
+    const int64_t past = 64 * n_pages - 20 - NEW;
+    struct mem m = {0};
+    struct rng r = {9};
+    struct paged_cache c;
+    struct qrn_device *dev = d->dev[d->n - 1];
+    cache_init(&m, &c, QRN_F16, 1, 1, head_dim);
+    const int64_t zero = 0, all = 64 * MAX_PAGES, kv_shape[] = {all, 1, head_dim};
+    cache_step(&c, &zero, &all);
+    const struct qrn_kv_append_paged_args append = cache_append(
+        &c, mem_filled(&m, &r, 1.0, 3, kv_shape), mem_filled(&m, &r, 1.0, 3, kv_shape));
+    call(dev, QRN_OP_kv_append_paged, &append);
+    uint64_t *table = mem_guarded(&m, MOST * sizeof *table); /* the same pages again and again */
+    for (int i = 0; i < MOST; i++) table[i] = c.table[0][i % (MAX_PAGES - 3)];
+    const int64_t shape[] = {NEW, n_heads, head_dim};
+    struct qrn_attention_paged_args a =
+        cache_attend(&c, mem_filled(&m, &r, 1.0, 3, shape), mem_tensor(&m, QRN_F32, 3, shape),
+                     scale_of(head_dim));
+    a.pages = qrn_tensor_2d(QRN_ADDRESS, table, 1, n_pages);
+    cache_step(&c, (const int64_t[]){past}, (const int64_t[]){NEW});
+    call(dev, QRN_OP_attention_paged, &a);
+    for (int64_t i = NEW - 2; i < NEW; i++) {
+        const int64_t one[] = {1, n_heads, head_dim};
+        struct qrn_attention_paged_args alone = a;
+        alone.q = qrn_tensor_slice(a.q, 0, i, 1);
+        alone.out = mem_tensor(&m, QRN_F32, 3, one);
+        cache_step(&c, (const int64_t[]){past + i}, (const int64_t[]){1});
+        call(dev, QRN_OP_attention_paged, &alone);
+        assert_memory_equal(alone.out.data, qrn_tensor_slice(a.out, 0, i, 1).data,
+                            alone.out.n_bytes);
+        if (i == NEW - 1)
+            op_test_against_reference(dev, QRN_OP_attention_paged, &alone, 1e-5, "long past");
+    }
+    mem_free_all(&m);
+}
+
+static void test_long_bits(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open_for(&d, 1, QRN_OP_attention_paged);
+    long_bits(&d, 6, 64, 170);
+    long_bits(&d, 12, 128, 36);
+    long_bits(&d, 10, 256, 8);
+    long_bits(&d, 5, 256, 5);
+    devices_close(&d);
+}
+
 /* --- rounded queries and weights --- */
 
 static const struct {
@@ -369,6 +423,50 @@ static void test_rounded(void **state)
     devices_close(&d);
 }
 
+/* A page that is not there makes NaN of the tokens that attend to it, and of no others. */
+static void missing_page(struct devices *d, int64_t head_dim, enum qrn_activation_type acts,
+                         int64_t first, int64_t n)
+{
+    struct mem m = {0};
+    struct rng r = {4};
+    struct paged_cache c;
+    struct qrn_device *dev = d->dev[d->n - 1];
+    if (qrn_device_host_reads(dev)) return; /* it would refuse the table */
+    cache_init(&m, &c, QRN_F16, 1, 1, head_dim);
+    const int64_t zero = 0, all = first + n, kv_shape[] = {all, 1, head_dim};
+    cache_step(&c, &zero, &all);
+    const struct qrn_kv_append_paged_args append = cache_append(
+        &c, mem_filled(&m, &r, 1.0, 3, kv_shape), mem_filled(&m, &r, 1.0, 3, kv_shape));
+    call(dev, QRN_OP_kv_append_paged, &append);
+    cache_step(&c, &first, &n);
+    const int64_t shape[] = {n, 2, head_dim};
+    struct qrn_attention_paged_args a =
+        cache_attend(&c, mem_filled(&m, &r, 1.0, 3, shape), mem_tensor(&m, QRN_F32, 3, shape),
+                     scale_of(head_dim));
+    a.acts = acts;
+    c.table[0][1] = 0;
+    call(dev, QRN_OP_attention_paged, &a);
+    const float *out = a.out.data;
+    for (int64_t i = 0; i < n * 2 * head_dim; i++)
+        if (isnan(out[i]) != (first + i / (2 * head_dim) >= 64))
+            fail_msg("head_dim %d, acts %d: element %d of %d tokens at %d is %g", (int)head_dim,
+                     (int)acts, (int)i, (int)n, (int)first, (double)out[i]);
+    mem_free_all(&m);
+}
+
+static void test_missing_page(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open_for(&d, 1, QRN_OP_attention_paged);
+    missing_page(&d, 256, QRN_ACT_BF16, 0, 90);
+    missing_page(&d, 128, QRN_ACT_BF16, 50, 40);
+    missing_page(&d, 64, QRN_ACT_F32, 0, 90);
+    missing_page(&d, 256, QRN_ACT_F32, 200, 1);
+    missing_page(&d, 64, QRN_ACT_F32, 63, 1);
+    devices_close(&d);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -432,7 +530,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_strided),
         cmocka_unit_test(test_bits),      cmocka_unit_test(test_bits_on_gpu),
-        cmocka_unit_test(test_long),      cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_long),      cmocka_unit_test(test_long_bits),
+        cmocka_unit_test(test_rounded),   cmocka_unit_test(test_missing_page),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

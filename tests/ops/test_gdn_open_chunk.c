@@ -809,6 +809,90 @@ static void test_rounded_batch(void **state)
     devices_close(&d);
 }
 
+/* --- one token each --- */
+
+/* Copies rows of tokens: n of w from `from` on to all from `at` on. */
+static void copy_tokens(const struct tokens *all, int64_t at, const struct tokens *w, int64_t from,
+                        int64_t n)
+{
+    const struct qrn_tensor *const to[] = {&all->q, &all->k, &all->v, &all->g, &all->beta};
+    const struct qrn_tensor *const of[] = {&w->q, &w->k, &w->v, &w->g, &w->beta};
+    for (int i = 0; i < 5; i++)
+        memcpy((float *)to[i]->data + at * to[i]->stride[0],
+               (float *)of[i]->data + from * of[i]->stride[0],
+               (size_t)(n * of[i]->stride[0]) * sizeof(float));
+}
+
+/* A sequence at position, the same for the same seed. */
+static struct sequence stand_at(struct mem *m, const struct shape *z, int32_t position,
+                                uint64_t seed, bool aligned)
+{
+    struct sequence s = make_sequence(m, z, false);
+    struct rng r = {seed};
+    for (int i = 0; i < 2 && !aligned; i++)
+        s.state[i] = (float *)mem_guarded(m, state_bytes(z) + 16) + 2;
+    start(&s, z, seed);
+    memcpy(s.state[1], s.state[0], state_bytes(z));
+    s.position = position;
+    fill_rows(&r, z, &s, MILD);
+    return s;
+}
+
+/* Many sequences of a token each, at all kinds of places: as each of them alone.  In other calls than
+ * the first there are others among them, over an edge and at odd addresses.  The last have one head,
+ * which alone is few enough for a GPU to have them cut. */
+static void one_token_each(struct qrn_device *dev, const struct qrn_kernel *k)
+{
+    enum { N = 7, T = 128, ODD = 4 };
+    static const int32_t positions[N] = {0, 31, 63, 32, 63, 100, 62};
+    static const int64_t lengths[2][N] = {{1, 1, 1, 1, 1, 1, 1}, {1, 0, 2, 1, 1, 1, 1}};
+    for (int i = 0; i < 3; i++) {
+        const struct shape *z = &rounded_shapes[i < 2 ? 2 + i : 0];
+        struct mem m = {0};
+        struct rng r = {(uint64_t)i + 3};
+        struct call *c = make_call(&m);
+        struct sequence alone[N], together[N];
+        const struct tokens w = make_tokens(&m, &r, z, T, MILD),
+                            all = make_tokens(&m, &r, z, N, MILD);
+        const int64_t row = z->n_v_heads * z->d_v;
+        const struct qrn_tensor out = mem_tensor(&m, QRN_F32, 3,
+                                                 (const int64_t[]){T, z->n_v_heads, z->d_v}),
+                                got = mem_tensor(&m, QRN_F32, 3,
+                                                 (const int64_t[]){N, z->n_v_heads, z->d_v});
+        for (int s = 0; s < N; s++) {
+            const int64_t n = lengths[i > 0][s];
+            alone[s] = stand_at(&m, z, positions[s], (uint64_t)s, true);
+            together[s] = stand_at(&m, z, positions[s], (uint64_t)s, i == 0 || s != ODD);
+            copy_tokens(&all, c->seq_begin[s], &w, positions[s], n);
+            call_add(c, s, &together[s], n);
+        }
+        call_finish(c, N, &all, got);
+        run(dev, k, &c->args);
+        for (int s = 0; s < N; s++) {
+            const int64_t n = lengths[i > 0][s], at = positions[s];
+            if (n) feed(dev, k, &w, &alone[s], n, out);
+            together[s].position += (int32_t)n;
+            if (memcmp((float *)got.data + c->seq_begin[s] * row, (float *)out.data + at * row,
+                       (size_t)(n * row) * sizeof(float)) != 0)
+                fail_msg("%s: sequence %d differs in a batch", k->name, s);
+            assert_same_rows(z, &alone[s], &together[s], k->name);
+            const int slot = together[s].position / C & 1;
+            assert_memory_equal(alone[s].state[slot], together[s].state[slot], state_bytes(z));
+        }
+        if (is_gpu(dev)) { /* once more, and recorded */
+            op_test_against_reference(dev, QRN_OP_gdn_open_chunk, &c->args, 1e-5, "one token each");
+            op_test_same_bits(QRN_OP_gdn_open_chunk, &c->args, "one token each");
+        }
+        mem_free_all(&m);
+    }
+}
+
+static void test_one_token_each(void **state)
+{
+    (void)state;
+    each_kernel(2, one_token_each);
+}
+
 static void test_sizes(void **state)
 {
     (void)state;
@@ -911,7 +995,7 @@ int main(void)
         cmocka_unit_test(test_strided),          cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_errors),           cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_rounded_sequence), cmocka_unit_test(test_rounded_parts),
-        cmocka_unit_test(test_rounded_batch),
+        cmocka_unit_test(test_rounded_batch),    cmocka_unit_test(test_one_token_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * Every kernel gives, by memcmp, what rows one by one from weights in rows give: packed or not, any
  * number of rows, experts in groups, x rounded before; but for those of many rows of bf16.  Packed weights may be made in pieces. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "support/weights.h"
 
@@ -33,9 +34,10 @@ static struct qrn_tensor pack(struct mem *m, struct qrn_device *dev, struct weig
     return packed;
 }
 
-static struct qrn_tensor rounded(struct mem *m, struct qrn_device *dev, struct qrn_tensor x)
+static struct qrn_tensor rounded(struct mem *m, struct qrn_device *dev, struct qrn_tensor x,
+                                 enum qrn_dtype to)
 {
-    const struct qrn_cast_args cast = {x, mem_tensor(m, QRN_Q8_ACT, x.n_dims, x.shape)};
+    const struct qrn_cast_args cast = {x, mem_tensor(m, to, x.n_dims, x.shape)};
     struct qrn_error err;
     if (qrn_cast(dev, &cast, &err) != QRN_OK) fail_msg("%s", err.text);
     return cast.out;
@@ -50,7 +52,6 @@ static size_t run_kernels(struct qrn_device *dev, enum qrn_op_id op, const void 
     for (size_t i = 0; (k = qrn_kernel_at(dev, op, i)) != NULL; i++) {
         struct qrn_error err;
         if (k->supports && !k->supports(args)) continue;
-        if (strstr(k->name, ".wgmma")) continue; /* sums in another order: test_matmul_wgmma.c */
         memset(out->data, 0xff, out->n_bytes);
         if (qrn_kernel_run(dev, k, args, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
         if (memcmp(want, out->data, out->n_bytes) != 0)
@@ -85,18 +86,24 @@ static void check(struct qrn_device *dev, size_t t, enum qrn_activation_type act
         one.out = qrn_tensor_2d(QRN_F32, want + i * n, 1, n);
         if (qrn_matmul(dev, &one, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
     }
-    run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, what);
+    const size_t n_in_rows = run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, what);
+    if (act == QRN_ACT_BF16 && k % 8 == 0 && n > 0) /* such rows are for bulk copies */
+        assert_int_equal(n_in_rows, n_rows > 64 ? 1 : n_rows > 8 || n_rows * k > 60000 ? 2 : 3);
     const bool q8 = act == QRN_ACT_Q8 && qrn_has_integer_form(w.w.dtype);
     if (q8) {
         a.w = pack(&m, dev, w);
         a.scales = a.biases = (struct qrn_tensor){0};
         a.layout = QRN_LAYOUT_PACKED;
         const size_t n_run = run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, what);
-        assert_int_equal(n_run, n_rows <= 4 ? 2 : 1);
+        assert_int_equal(n_run, n_rows <= 4 ? 3 : n_rows <= 64 ? 2 : 1);
         if (k % 128 == 0) {
-            a.x = rounded(&m, dev, x);
+            a.x = rounded(&m, dev, x, QRN_Q8_ACT);
             run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, what);
         }
+    }
+    if (act == QRN_ACT_BF16 && w.w.dtype == QRN_BF16) {
+        a.x = rounded(&m, dev, x, QRN_BF16);
+        run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, what);
     }
     mem_free_all(&m);
 }
@@ -120,18 +127,20 @@ static void test_rows(void **state)
     qrn_device_close(dev);
 }
 
-static void test_bf16(void **state)
+/* Floats of each type, and bf16 with activations rounded to it. */
+static void test_floats(void **state)
 {
     (void)state;
     static const struct {
         int64_t m, n, k;
-    } cases[] = {{1, 5, 64}, {3, 40, 100}, {9, 70, 1030}, {33, 35, 515}, {70, 130, 256}};
+    } cases[] = {{1, 5, 64},     {3, 40, 100}, {9, 70, 1030}, {33, 35, 515},  {21, 70, 136},
+                 {70, 130, 256}, {8, 77, 200}, {6, 32, 8},    {30, 410, 264}, {64, 330, 136}};
     struct qrn_device *dev = open_gpu();
     if (!dev) skip();
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-        for (int act = 0; act < 3; act += 2)
-            check(dev, 2, (enum qrn_activation_type)act, cases[c].m, cases[c].n, cases[c].k, 32,
-                  QRN_F32);
+        for (size_t t = 0; t < 4; t++)
+            check(dev, t < 3 ? t : 2, t < 3 ? QRN_ACT_F32 : QRN_ACT_BF16, cases[c].m, cases[c].n,
+                  cases[c].k, 32, QRN_F32);
     qrn_device_close(dev);
 }
 
@@ -168,48 +177,95 @@ static void test_pieces(void **state)
     qrn_device_close(dev);
 }
 
-/* Slots in groups: more of them than a tile has, of one expert; experts without slots. */
+static void check_experts(struct qrn_device *dev, size_t t, int n_tokens, int n)
+{
+    enum { TOP_K = 3, E = 40, K = 384 };
+    const bool bf16 = weight_types[t].dtype == QRN_BF16;
+    const int64_t k = qrn_dtype_info(weight_types[t].dtype)->block_elements > 32 ? 512 : K;
+    struct mem m = {0};
+    struct rng r = {t};
+    struct qrn_error err;
+    const struct weights w = random_weights(&m, &r, t, 3, (const int64_t[]){E, n, k}, 64, QRN_F32);
+    struct qrn_matmul_id_args a = {
+        .w = w.w,
+        .x = mem_filled(&m, &r, 1.0, 3, (const int64_t[]){n_tokens, 1, k}),
+        .ids = mem_tensor(&m, QRN_I32, 2, (const int64_t[]){n_tokens, TOP_K}),
+        .out = mem_tensor(&m, QRN_F32, 3, (const int64_t[]){n_tokens, TOP_K, n}),
+        .activation = bf16 ? QRN_ACT_BF16 : QRN_ACT_Q8};
+    int32_t *ids = a.ids.data;
+    float *want = mem_guarded(&m, a.out.n_bytes);
+    for (int i = 0; i < n_tokens * TOP_K; i++) {
+        ids[i] = i % 3 ? 7 : (int32_t)rng_below(&r, E);
+        const struct qrn_tensor one = qrn_tensor_slice(w.w, 0, ids[i], 1);
+        const struct qrn_matmul_args row = {
+            .w = qrn_tensor_2d(one.dtype, one.data, n, k),
+            .x = qrn_tensor_2d(QRN_F32, (float *)a.x.data + i / TOP_K * k, 1, k),
+            .out = qrn_tensor_2d(QRN_F32, want + (ptrdiff_t)i * n, 1, n),
+            .activation = a.activation};
+        if (qrn_matmul(dev, &row, &err) != QRN_OK) fail_msg("%s", err.text);
+    }
+    run_kernels(dev, QRN_OP_matmul_id, &a, &a.out, want, "experts in rows");
+    if (!bf16) {
+        a.w = pack(&m, dev, w);
+        a.layout = QRN_LAYOUT_PACKED;
+        assert_int_equal(run_kernels(dev, QRN_OP_matmul_id, &a, &a.out, want, "experts, packed"),
+                         n_tokens * TOP_K > 32 ? 1 : 3);
+    }
+    mem_free_all(&m);
+}
+
+/* Slots in groups: more of them than a tile has, of one expert; experts without slots.  Few slots: shares
+ * of blocks that end within a matrix. */
 static void test_experts(void **state)
 {
     (void)state;
-    enum { N_TOKENS = 41, TOP_K = 3, E = 40, N = 21, K = 256 };
     struct qrn_device *dev = open_gpu();
     if (!dev) skip();
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
-        const bool bf16 = weight_types[t].dtype == QRN_BF16;
-        if (weight_types[t].dtype != QRN_Q4_K && weight_types[t].dtype != QRN_Q8_0 && !bf16)
-            continue;
-        struct mem m = {0};
-        struct rng r = {t};
-        struct qrn_error err;
-        const struct weights w =
-            random_weights(&m, &r, t, 3, (const int64_t[]){E, N, K}, 64, QRN_F32);
-        struct qrn_matmul_id_args a = {
-            .w = w.w,
-            .x = mem_filled(&m, &r, 1.0, 3, (const int64_t[]){N_TOKENS, 1, K}),
-            .ids = mem_tensor(&m, QRN_I32, 2, (const int64_t[]){N_TOKENS, TOP_K}),
-            .out = mem_tensor(&m, QRN_F32, 3, (const int64_t[]){N_TOKENS, TOP_K, N}),
-            .activation = bf16 ? QRN_ACT_BF16 : QRN_ACT_Q8};
-        int32_t *ids = a.ids.data;
-        float *want = mem_guarded(&m, a.out.n_bytes);
-        for (int i = 0; i < N_TOKENS * TOP_K; i++) {
-            ids[i] = i % 3 ? 7 : (int32_t)rng_below(&r, E);
-            const struct qrn_tensor one = qrn_tensor_slice(w.w, 0, ids[i], 1);
-            const struct qrn_matmul_args row = {
-                .w = qrn_tensor_2d(one.dtype, one.data, N, K),
-                .x = qrn_tensor_2d(QRN_F32, (float *)a.x.data + i / TOP_K * K, 1, K),
-                .out = qrn_tensor_2d(QRN_F32, want + i * N, 1, N),
-                .activation = a.activation};
-            if (qrn_matmul(dev, &row, &err) != QRN_OK) fail_msg("%s", err.text);
+        const enum qrn_dtype dtype = weight_types[t].dtype;
+        if (dtype != QRN_Q4_K && dtype != QRN_Q8_0 && dtype != QRN_BF16) continue;
+        check_experts(dev, t, 41, 21);
+        check_experts(dev, t, 2, 101);
+    }
+    qrn_device_close(dev);
+}
+
+/* Groups of rows that two blocks share, whatever their number; rows of x in several tiles. */
+static void test_shares(void **state)
+{
+    static const char *const n_multiprocessors[] = {"1", "3", "4", "7"};
+    (void)state;
+    for (size_t i = 0; i < sizeof n_multiprocessors / sizeof *n_multiprocessors; i++) {
+        setenv("QRN_EMULATED_MULTIPROCESSORS", n_multiprocessors[i], 1);
+        struct qrn_device *dev = open_gpu();
+        unsetenv("QRN_EMULATED_MULTIPROCESSORS");
+        if (!dev) skip();
+        for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
+            const enum qrn_dtype dtype = weight_types[t].dtype;
+            if (dtype == QRN_BF16) {
+                check(dev, t, QRN_ACT_BF16, 1, 229, 1288, 32, QRN_F32);
+                check(dev, t, QRN_ACT_BF16, 2 + 2 * (int64_t)i, 165, 760, 32, QRN_F32);
+                check(dev, t, QRN_ACT_BF16, 3, 45 * (int64_t)i, 392, 32, QRN_F32);
+            }
+            if (dtype != QRN_Q4_0 && dtype != QRN_Q6_K && dtype != QRN_MLX_Q4) continue;
+            check(dev, t, QRN_ACT_Q8, 1, 229, 1280, 64, QRN_BF16);
+            check(dev, t, QRN_ACT_Q8, 2 + (int64_t)i, 165, 768, 64, QRN_F16);
+            if (dtype == QRN_MLX_Q4) check(dev, t, QRN_ACT_Q8, 19, 65, 1280, 64, QRN_F16);
         }
-        run_kernels(dev, QRN_OP_matmul_id, &a, &a.out, want, "experts in rows");
-        if (!bf16) {
-            a.w = pack(&m, dev, w);
-            a.layout = QRN_LAYOUT_PACKED;
-            assert_int_equal(
-                run_kernels(dev, QRN_OP_matmul_id, &a, &a.out, want, "experts, packed"), 1);
-        }
-        mem_free_all(&m);
+        qrn_device_close(dev);
+    }
+}
+
+/* Rows of bf16 x that shared memory has no room for, or little. */
+static void test_long_rows(void **state)
+{
+    (void)state;
+    struct qrn_device *dev = open_gpu();
+    if (!dev) skip();
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
+        if (weight_types[t].dtype != QRN_BF16) continue;
+        check(dev, t, QRN_ACT_BF16, 5, 135, 5128, 32, QRN_F32);
+        check(dev, t, QRN_ACT_BF16, 7, 135, 12296, 32, QRN_F32);
     }
     qrn_device_close(dev);
 }
@@ -252,9 +308,10 @@ static void test_processor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),      cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_floats),
         cmocka_unit_test(test_pieces),    cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_processor),
+        cmocka_unit_test(test_processor), cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_long_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

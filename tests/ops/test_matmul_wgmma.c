@@ -90,6 +90,27 @@ static void compare(const struct weights *w, const int32_t *ids, const struct qr
         fail_msg("%s: off by %g", what, most);
 }
 
+/* x rounded before, where the copy engine can read it and where it cannot: the same bits. */
+static void check_rounded_x(struct mem *m, struct qrn_device *dev, const struct qrn_matmul_args *a,
+                            const char *what)
+{
+    const int64_t n_rows = a->x.shape[0], k = a->x.shape[1];
+    struct qrn_matmul_args b = *a;
+    struct qrn_error err;
+    for (int64_t more = 3; more <= 8; more += 5) {
+        const struct qrn_tensor wide =
+            mem_tensor(m, QRN_BF16, 2, (const int64_t[]){n_rows, k + more});
+        const struct qrn_cast_args cast = {a->x, qrn_tensor_slice(wide, 1, more, k)};
+        if (qrn_cast(dev, &cast, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
+        b.x = cast.out;
+        b.out = mem_tensor(m, QRN_F32, 2, a->out.shape);
+        memset(b.out.data, 0xff, b.out.n_bytes);
+        if (qrn_matmul(dev, &b, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
+        if (memcmp(a->out.data, b.out.data, b.out.n_bytes) != 0)
+            fail_msg("%s: rounded x, %d columns on", what, (int)more);
+    }
+}
+
 static void check_packed(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, int64_t n,
                          int64_t k, int64_t group, enum qrn_dtype scales_type)
 {
@@ -111,6 +132,7 @@ static void check_packed(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n
     memset(a.out.data, 0xff, a.out.n_bytes);
     if (qrn_matmul(dev, &a, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
     compare(&w, NULL, &a.x, 1, &a.out, what);
+    check_rounded_x(&m, dev, &a, what);
     mem_free_all(&m);
 }
 

@@ -11,6 +11,8 @@ static const struct {
     {11, 12, 5, "several tokens"},
     {3, 33, 33, "all experts; no width divides 33"},
     {40, 128, 8, "more tokens than lanes"},
+    {5, 256, 8, "8 of 256"},
+    {2, 600, 4, "many experts"},
     {0, 16, 2, "no tokens"},
 };
 

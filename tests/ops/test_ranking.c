@@ -16,6 +16,7 @@ static const struct {
     {2, 65, 64, 1, "nothing but ties"},
     {5, 33, 1, 1000, "one"},
     {0, 8, 2, 8, "no rows"},
+    {2, 9001, 3, 4, "rows in parts, ties"},
 };
 
 /* Some values are NaN or infinite. */

@@ -77,6 +77,42 @@ static void test_reference(void **state)
     devices_close(&d);
 }
 
+/* A vocabulary of several blocks of a GPU's, with many equal logits: the token that the CPU draws. */
+static void test_large(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open_for(&d, 1, QRN_OP_sample);
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        for (uint64_t position = 0; position < 5; position++) {
+            struct mem m = {0};
+            struct rng r = {1000 * i + position};
+            struct qrn_sample_args a = settings[i];
+            const int64_t n = 4099 + (int64_t)position * 1024;
+            a.logits = mem_filled(&m, &r, 2.0, 1, &n);
+            for (int64_t e = 0; position % 2 && e < n; e++)
+                ((float *)a.logits.data)[e] = rintf(((float *)a.logits.data)[e]);
+            a.history = mem_tensor(&m, QRN_I32, 1, (const int64_t[]){50});
+            for (int h = 0; h < 50; h++) ((int32_t *)a.history.data)[h] = (int32_t)rng_below(&r, n);
+            a.id = mem_tensor(&m, QRN_I32, 1, (const int64_t[]){1});
+            a.probability = mem_tensor(&m, QRN_F32, 1, (const int64_t[]){1});
+            a.seed = rng_next(&r);
+            a.position = position;
+            int32_t want = -1;
+            float likely = 0.0f;
+            for (size_t j = 0; j < d.n; j++) {
+                struct qrn_error err;
+                if (qrn_sample(d.dev[j], &a, &err) != QRN_OK) fail_msg("%s", err.text);
+                if (j == 0) want = *(int32_t *)a.id.data;
+                if (j == 0) likely = *(float *)a.probability.data;
+                assert_int_equal(*(int32_t *)a.id.data, want);
+                assert_float_equal(*(float *)a.probability.data, likely, 1e-5 * likely);
+            }
+            mem_free_all(&m);
+        }
+    devices_close(&d);
+}
+
 /* One draw from a few logits. */
 static int32_t draw(struct qrn_device *dev, struct qrn_sample_args a, const float *logits,
                     int64_t n, float *probability)
@@ -314,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_philox_vectors),
         cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_large),
         cmocka_unit_test(test_distribution),
         cmocka_unit_test(test_seeds_differ),
         cmocka_unit_test(test_greedy_and_ends),

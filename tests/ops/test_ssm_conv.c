@@ -22,6 +22,8 @@ static const struct {
     {4, 100, 100, 4, true, "ragged"},
     {3, 2, 5, 6, true, "ragged, fewer tokens than sequences"},
     {2, 0, 5, 3, true, "ragged, no tokens"},
+    {2, 150, 136, 4, false, "tiles, aligned"},
+    {3, 90, 1032, 4, true, "ragged, aligned"},
     {1, 13, 2500, 4, false, "several blocks of channels, the last one short"},
 };
 

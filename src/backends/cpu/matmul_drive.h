@@ -127,6 +127,7 @@ static inline size_t drive_scratch_bytes(const struct matmul_job *j, const struc
 
 static inline bool drive_supports(const struct matmul_job *j)
 {
+    if (j->x->dtype == QRN_BF16 && !j->bf16) return false;
     return !j->packed || (image_exists(j->w->dtype) && image_mlx_group(j->w) > 0);
 }
 

@@ -6,10 +6,17 @@
 #include "ops/attention_row.h"
 
 QRN_CUDA_IMAGE(attention);
+QRN_CUDA_IMAGE(attention_merge);
 
 /* Split where fewer blocks than these would run, as far as the partials stay below so many
  * bytes. */
-enum { ENOUGH_BLOCKS = 264, PLAIN_ROWS = 16, PLAIN_DIMS = 256, MOST_SPLITS = 65535 };
+enum {
+    ENOUGH_BLOCKS = 264,
+    PLAIN_ROWS = 16,
+    PLAIN_DIMS = 256,
+    MERGE_DIMS = 64,
+    MOST_SPLITS = 65535
+};
 #define MOST_PARTIAL_BYTES ((double)(256 << 20))
 
 /* Of no elements there may be no memory. */
@@ -103,39 +110,52 @@ int64_t qrn_cuda_attention_tiles(const struct qrn_attention_params *p, int64_t r
     return (p->n_tokens * p->group + rows - 1) / rows;
 }
 
-/* Sets n_tiles and n_runs; how many blocks share a tile's runs, 1: none. */
-static int64_t plan(struct qrn_attention_params *p, int64_t rows, int64_t dims)
+/* Sets n_tiles and n_runs. */
+static void count(struct qrn_attention_params *p, int64_t rows, int64_t dims)
 {
+    int64_t n_blocks = (p->n_kv + QRN_ATTENTION_BLOCK - 1) / QRN_ATTENTION_BLOCK;
     p->n_tiles = qrn_cuda_attention_tiles(p, rows);
     p->n_parts = (int32_t)((p->d_v + dims - 1) / dims);
-    p->n_runs = (p->n_kv + QRN_ATTENTION_RUN - 1) / QRN_ATTENTION_RUN;
+    p->n_runs = n_blocks > 0 ? QRN_ATTENTION_RUN_OF(n_blocks - 1) + 1 : 0;
     if (p->window && p->causal)
-        p->n_runs = smaller(p->n_runs, (p->window - 1) / QRN_ATTENTION_RUN + 2);
+        p->n_runs = smaller(p->n_runs, (p->window - 1) / QRN_ATTENTION_BLOCK + 2);
+}
+
+/* Of all rows' runs. */
+static double bytes_of_partials(const struct qrn_attention_params *p)
+{
+    return (double)(p->n_batch * p->n_tokens * p->n_heads) * (double)p->n_runs *
+           (double)QRN_ATTENTION_PARTIAL(p->d_v) * sizeof(float);
+}
+
+/* Counts; how many blocks share a tile's runs, 1: none. */
+static int64_t plan(struct qrn_attention_params *p, int64_t rows, int64_t dims)
+{
+    count(p, rows, dims);
     const int64_t n_blocks = p->n_batch * p->n_tiles * p->n_kv_heads * p->n_parts;
-    const double bytes = (double)(p->n_batch * p->n_tokens * p->n_heads) * (double)p->n_runs *
-                         (double)(p->d_v + 2) * 4.0;
-    if (n_blocks == 0 || n_blocks >= ENOUGH_BLOCKS || p->n_runs < 2 || bytes > MOST_PARTIAL_BYTES)
+    if (n_blocks == 0 || n_blocks >= ENOUGH_BLOCKS || p->n_runs < 2 ||
+        bytes_of_partials(p) > MOST_PARTIAL_BYTES)
         return 1;
     return smaller(smaller(p->n_runs, 2 * ENOUGH_BLOCKS / n_blocks + 1), MOST_SPLITS);
 }
 
-static size_t partial_bytes(struct qrn_attention_params *p, int64_t rows, int64_t dims)
+static size_t partial_bytes(const struct qrn_attention_params *p, int64_t n_splits)
 {
-    if (plan(p, rows, dims) < 2) return 0;
-    return (size_t)(p->n_batch * p->n_tokens * p->n_heads * p->n_runs * (p->d_v + 2)) *
-           sizeof(float);
+    return n_splits < 2 ? 0 : (size_t)bytes_of_partials(p);
 }
 
 static void merge_runs(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
 {
-    static const struct qrn_cuda_function f = {qrn_cuda_image_attention, "qrn_attention_merge_runs",
-                                               0};
+    static const struct qrn_cuda_function f = {qrn_cuda_image_attention_merge,
+                                               "qrn_attention_merge_runs", 0};
     p->n_tiles = qrn_cuda_attention_tiles(p, 1);
-    qrn_cuda_launch(stream, &f,
-                    (struct qrn_cuda_grid){.n_blocks = p->n_batch * p->n_tiles,
-                                           .n_blocks_y = (unsigned)p->n_kv_heads,
-                                           .n_threads = 128},
-                    p);
+    qrn_cuda_launch(
+        stream, &f,
+        (struct qrn_cuda_grid){.n_blocks = p->n_batch * p->n_tiles,
+                               .n_blocks_y = (unsigned)p->n_kv_heads,
+                               .n_blocks_z = (unsigned)((p->d_v + MERGE_DIMS - 1) / MERGE_DIMS),
+                               .n_threads = MERGE_DIMS},
+        p);
 }
 
 static void run_plain(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
@@ -158,13 +178,41 @@ static void run_plain(struct qrn_cuda_stream *stream, struct qrn_attention_param
 
 /* --- tensor cores: halves, heads of 64, 128, 256 --- */
 
-enum { FEW_ROWS = 16, MANY_ROWS = 64 };
+/* SHARE_BLOCKS: what one block of threads takes of a sequence's keys at most, in blocks of keys, for
+ * sequences may be of any length beside the longest; it is the length at which starting is little. */
+enum { FEW_ROWS = 16, MANY_ROWS = 64, DECODE_THREADS = 128, SHARE_BLOCKS = 32 };
+
+static int64_t least_one(int64_t n)
+{
+    return n > 0 ? n : 1;
+}
 
 /* Rows of a tile: where sequences have few tokens, all would be padding. */
 static int64_t mma_rows(const struct qrn_attention_params *p)
 {
-    const int64_t n = p->paged.pages ? (p->paged.n_seqs > 0 ? p->paged.n_seqs : 1) : 1;
-    return p->n_tokens * p->group <= FEW_ROWS * n ? FEW_ROWS : MANY_ROWS;
+    const int64_t n = p->paged.pages ? least_one(p->paged.n_seqs) : 1;
+    const int64_t n_rows = p->n_tokens * p->group;
+    if (p->paged.pages && n_rows <= FEW_ROWS / 2 * n) return FEW_ROWS / 2;
+    return n_rows <= FEW_ROWS * n ? FEW_ROWS : MANY_ROWS;
+}
+
+/* The same as plan for attention_decode.cu, whose blocks of threads all have room at once where they
+ * are fewer than ENOUGH_BLOCKS; tiles that may be there and are not do not count. */
+static int64_t plan_decode(struct qrn_attention_params *p, int64_t rows)
+{
+    count(p, rows, p->d_v);
+    const int64_t n_rows = p->n_tokens * p->group, n_seqs = p->paged.n_seqs;
+    const int64_t n_tiles = n_rows / rows > n_seqs ? n_rows / rows : n_seqs;
+    const int64_t n_shares = ENOUGH_BLOCKS / least_one(n_tiles * p->n_kv_heads);
+    const int64_t most = (p->n_kv / QRN_ATTENTION_BLOCK + SHARE_BLOCKS - 1) / SHARE_BLOCKS;
+    const int64_t n = n_shares > 1 || p->window ? n_shares : most;
+    if (n < 2 || p->n_runs < 2 || bytes_of_partials(p) > MOST_PARTIAL_BYTES) return 1;
+    return smaller(smaller(n, p->n_runs), MOST_SPLITS);
+}
+
+static int64_t plan_mma(struct qrn_attention_params *p, int64_t rows)
+{
+    return p->paged.pages && rows <= FEW_ROWS ? plan_decode(p, rows) : plan(p, rows, p->d_v);
 }
 
 /* Shared memory as device/attention_mma.cu lays it out. */
@@ -181,22 +229,46 @@ static int64_t mma_rows(const struct qrn_attention_params *p)
             MMA_FUNCTION(name "_256", 256, rows)                                  \
     }
 
+/* The same of device/attention_decode.cu. */
+#define DECODE_FUNCTION(name, d)                                                        \
+    {                                                                                   \
+        qrn_cuda_image_attention_decode, "qrn_attention_decode_" name, 416 * (d) + 5552 \
+    }
+#define DECODE_FUNCTIONS(name)                                              \
+    {                                                                       \
+        DECODE_FUNCTION(name "_64", 64), DECODE_FUNCTION(name "_128", 128), \
+            DECODE_FUNCTION(name "_256", 256)                               \
+    }
+
 QRN_CUDA_IMAGE(attention_mma);
+QRN_CUDA_IMAGE(attention_decode);
+
+static const struct qrn_cuda_function *mma_function(const struct qrn_attention_params *p,
+                                                    int64_t rows)
+{
+    static const struct qrn_cuda_function functions[3][3] = {
+        MMA_FUNCTIONS("few", FEW_ROWS), MMA_FUNCTIONS("many", MANY_ROWS),
+        MMA_FUNCTIONS("paged_many", MANY_ROWS)};
+    static const struct qrn_cuda_function decode[2][2][3] = {
+        {DECODE_FUNCTIONS("8"), DECODE_FUNCTIONS("16")},
+        {DECODE_FUNCTIONS("shared_8"), DECODE_FUNCTIONS("shared_16")}};
+    const int64_t width = p->d_v / 128;
+    if (p->paged.pages && rows <= FEW_ROWS)
+        return &decode[p->partial != NULL][rows == FEW_ROWS][width];
+    return &functions[p->paged.pages ? 2 : rows == MANY_ROWS][width];
+}
 
 void qrn_cuda_attention_run_mma(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
 {
-    static const struct qrn_cuda_function functions[2][2][3] = {
-        {MMA_FUNCTIONS("few", FEW_ROWS), MMA_FUNCTIONS("many", MANY_ROWS)},
-        {MMA_FUNCTIONS("paged_few", FEW_ROWS), MMA_FUNCTIONS("paged_many", MANY_ROWS)}};
-    const int64_t rows = mma_rows(p), n_splits = plan(p, rows, p->d_v);
+    const int64_t rows = mma_rows(p), n_splits = plan_mma(p, rows);
     if (n_splits > 1) p->partial = (float *)(uintptr_t)stream->scratch;
-    const struct qrn_cuda_function *f =
-        &functions[p->paged.pages != NULL][rows == MANY_ROWS][p->d_v / 128];
+    const struct qrn_cuda_function *f = mma_function(p, rows);
+    const bool decodes = p->paged.pages && rows <= FEW_ROWS;
     qrn_cuda_launch(stream, f,
                     (struct qrn_cuda_grid){.n_blocks = p->n_batch * p->n_tiles,
                                            .n_blocks_y = (unsigned)p->n_kv_heads,
                                            .n_blocks_z = (unsigned)n_splits,
-                                           .n_threads = QRN_THREADS,
+                                           .n_threads = decodes ? DECODE_THREADS : QRN_THREADS,
                                            .shared_bytes = (unsigned)f->max_shared_bytes},
                     p);
     if (n_splits > 1) merge_runs(stream, p);
@@ -227,7 +299,7 @@ static size_t mma_scratch(const void *args, int n_threads)
 {
     struct qrn_attention_params p = qrn_cuda_attention_params(args);
     (void)n_threads;
-    return partial_bytes(&p, mma_rows(&p), p.d_v);
+    return partial_bytes(&p, plan_mma(&p, mma_rows(&p)));
 }
 
 static void run_mma_flat(void *stream, const void *args)
@@ -256,7 +328,7 @@ size_t qrn_cuda_attention_paged_mma_scratch(const void *args, int n_threads)
 {
     struct qrn_attention_params p = qrn_cuda_attention_paged_params(args);
     (void)n_threads;
-    return partial_bytes(&p, mma_rows(&p), p.d_v);
+    return partial_bytes(&p, plan_mma(&p, mma_rows(&p)));
 }
 
 static void run_mma_paged(void *stream, const void *args)
@@ -281,7 +353,7 @@ static size_t plain_scratch(const void *args, int n_threads)
 {
     struct qrn_attention_params p = qrn_cuda_attention_params(args);
     (void)n_threads;
-    return partial_bytes(&p, PLAIN_ROWS, PLAIN_DIMS);
+    return partial_bytes(&p, plan(&p, PLAIN_ROWS, PLAIN_DIMS));
 }
 
 static void run(void *stream, const void *args)
@@ -302,7 +374,7 @@ static size_t paged_plain_scratch(const void *args, int n_threads)
 {
     struct qrn_attention_params p = qrn_cuda_attention_paged_params(args);
     (void)n_threads;
-    return partial_bytes(&p, PLAIN_ROWS, PLAIN_DIMS);
+    return partial_bytes(&p, plan(&p, PLAIN_ROWS, PLAIN_DIMS));
 }
 
 static void run_paged(void *stream, const void *args)

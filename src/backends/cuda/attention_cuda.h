@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * What attention and attention_paged are given.
  *
- * Keys are taken in blocks of 64 and blocks in runs of 4, both on a grid fixed at key 0.  Within a
- * run a row's softmax goes on from block to block; runs begin anew and are merged in ascending
- * order.  So a row's bits are the same whether one block of threads walks all runs or each run has
- * one of its own, whose (m, l, o) then go through scratch. */
+ * Keys are taken in blocks of 64 and blocks in runs, both on a grid fixed at key 0.  Within a run a
+ * row's softmax goes on from block to block; runs begin anew and are merged in ascending order.  So a
+ * row's bits are the same whether one block of threads walks all runs or several share them, whose
+ * (m, l, o) then go through scratch.  The first 32 blocks are runs by themselves, for a short past is
+ * over soonest where each block of keys has threads of its own; then come runs of 2 blocks, and of 4
+ * from key 8192 on, for what goes through scratch shall be little beside keys and values. */
 #ifndef QUERN_BACKENDS_CUDA_ATTENTION_CUDA_H
 #define QUERN_BACKENDS_CUDA_ATTENTION_CUDA_H
 
@@ -12,9 +14,17 @@
 
 enum {
     QRN_ATTENTION_BLOCK = 64,
-    QRN_ATTENTION_RUN = 256,
     QRN_ATTENTION_TILE_Q = 32 /* of classes, whose tiles have 64 keys */
 };
+
+/* The run of a block, and the first block of a run. */
+#define QRN_ATTENTION_RUN_OF(block) \
+    ((block) < 32 ? (block) : (block) < 128 ? 32 + ((block)-32) / 2 : 80 + ((block)-128) / 4)
+#define QRN_ATTENTION_FIRST_OF(run) \
+    ((run) < 32 ? (run) : (run) < 80 ? 32 + 2 * ((run)-32) : 128 + 4 * ((run)-80))
+
+/* Floats of a row's partial of a run: o, m, l, to whole pieces of 16 bytes. */
+#define QRN_ATTENTION_PARTIAL(d) (((d) + 5) / 4 * 4)
 
 /* Which sequences in pages a launch is for.  Those of many rows may be rounded by another kernel; each
  * sequence's own numbers say which, so that its bits do not hang on the others of the call. */
@@ -33,7 +43,7 @@ enum {
 struct qrn_attention_params {
     struct qrn_paged paged; /* of attention_paged; else paged.pages is NULL */
     const float *q;
-    float *out, *partial; /* partial: [batch and token][head][n_runs][d_v + 2], or NULL: no split */
+    float *out, *partial; /* partial: [batch and token][head][n_runs][o, m, l]; NULL: no split */
     const void *k, *v, *mask;
     const uint8_t *classes;
     int64_t q_batch, q_token, q_head, out_batch, out_token, out_head;

@@ -33,13 +33,19 @@ static int64_t n_blocks(const struct qrn_attention_params *p)
     return p->n_batch * p->n_kv_heads * qrn_cuda_attention_tiles(p, QRN_WGMMA_ROWS);
 }
 
-static void launch(struct qrn_cuda_stream *stream, struct qrn_attention_wgmma_params *p)
+/* Whether queries of the tiles to come are asked for. */
+enum { AHEAD = 1 };
+
+enum source { OF_F16, OF_BF16, OF_PAGES, OF_PAGES_BY_THREADS };
+
+static void launch(struct qrn_cuda_stream *stream, struct qrn_attention_wgmma_params *p,
+                   enum source source)
 {
-    static const struct qrn_cuda_function functions[3][3] = {FUNCTIONS("f16"), FUNCTIONS("bf16"),
-                                                             FUNCTIONS("paged")};
-    const struct qrn_cuda_function *f =
-        &functions[p->a.paged.pages ? 2 : p->a.kv_type == QRN_BF16][p->a.d_v / 128];
+    static const struct qrn_cuda_function functions[4][3] = {
+        FUNCTIONS("f16"), FUNCTIONS("bf16"), FUNCTIONS("paged"), FUNCTIONS("by_threads")};
+    const struct qrn_cuda_function *f = &functions[source][p->a.d_v / 128];
     p->a.n_tiles = qrn_cuda_attention_tiles(&p->a, QRN_WGMMA_ROWS);
+    p->ahead = AHEAD ? stream->cuda->n_multiprocessors : 0;
     qrn_cuda_launch(stream, f,
                     (struct qrn_cuda_grid){.n_blocks = n_blocks(&p->a),
                                            .n_threads = QRN_WGMMA_THREADS,
@@ -89,7 +95,7 @@ static void run(void *stream, const void *args)
     if (!box_of(&a->k, &k) || !box_of(&a->v, &v)) return; /* supports has looked */
     qrn_cuda_tensor_map(stream, &k, &p.k);
     qrn_cuda_tensor_map(stream, &v, &p.v);
-    launch(stream, &p);
+    launch(stream, &p, a->k.dtype == QRN_BF16 ? OF_BF16 : OF_F16);
 }
 
 const struct qrn_kernel qrn_cuda_attention_wgmma = {
@@ -111,6 +117,20 @@ static bool paged_supports(const void *args)
            p.n_tokens * p.group >= QRN_ROUNDED_ROWS && takes(&p);
 }
 
+/* Bulk copies bring pages where the driver makes maps of anywhere, and PAGES_BY_MAP says so. */
+enum { PAGES_BY_MAP = 1 };
+
+static enum source map_pages(struct qrn_cuda_stream *stream, struct qrn_attention_wgmma_params *p)
+{
+    const int64_t d = p->a.d_k;
+    const bool mapped =
+        PAGES_BY_MAP &&
+        qrn_cuda_map_anywhere(stream, QRN_KV_PAGE_TOKENS, d, 2 * QRN_KV_PAGE_TOKENS, (int)d,
+                              &p->k) &&
+        qrn_cuda_map_anywhere(stream, d, QRN_KV_PAGE_TOKENS, 2 * d, QRN_KV_PAGE_TOKENS, &p->v);
+    return mapped ? OF_PAGES : OF_PAGES_BY_THREADS;
+}
+
 /* Sequences of few rows are in the same call as those of many: each kernel passes over the tiles of
  * the other. */
 static void run_paged(void *stream, const void *args)
@@ -120,7 +140,7 @@ static void run_paged(void *stream, const void *args)
         p.a.paged.n_seqs == 1 &&
         p.a.n_tokens * p.a.group / QRN_ROUNDED_TILE * p.a.n_kv_heads >= QRN_ROUNDED_TILES;
     p.a.only = QRN_ATTENTION_ROUNDED;
-    launch(stream, &p);
+    launch(stream, &p, map_pages(stream, &p));
     if (all_rounded) return;
     struct qrn_attention_params others = qrn_cuda_attention_paged_params(args);
     others.only = QRN_ATTENTION_EXACT;

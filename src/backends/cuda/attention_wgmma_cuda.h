@@ -10,11 +10,12 @@
 enum { QRN_WGMMA_ROWS = 128, QRN_WGMMA_STAGES = 2, QRN_WGMMA_THREADS = 384 };
 #define QRN_WGMMA_KEYS(d) ((d) == 256 ? 64 : 128)
 
-/* The maps are of plain buffers alone: boxes of 64 elements x QRN_WGMMA_KEYS keys, matrices are
- * [batch][kv head]. */
+/* Of plain buffers: boxes of 64 elements x QRN_WGMMA_KEYS keys, matrices are [batch][kv head].  Of pages:
+ * maps of anywhere, of 64 keys x D elements, and of D x 64 in boxes of 64 x 64. */
 struct qrn_attention_wgmma_params {
     struct qrn_tensor_map k, v;
     struct qrn_attention_params a;
+    int32_t ahead; /* blocks of threads that run at once: queries are asked for so far ahead */
 };
 
 #endif

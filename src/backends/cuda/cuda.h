@@ -17,6 +17,10 @@ enum qrn_cuda_feature {
     QRN_CUDA_SM100 = 1 << 2 /* 10.0 */
 };
 
+/* What a launch leaves for nobody: zeros between launches, where a block of one hands sums over to the
+ * next one (matmul_stream_cuda.h). */
+enum { QRN_CUDA_HANDOVER_BYTES = 1152 };
+
 struct qrn_cuda_functions; /* see launch.c */
 
 struct qrn_cuda {
@@ -31,6 +35,7 @@ struct qrn_cuda {
     CUdeviceptr scratch;
     size_t scratch_bytes;
     uint64_t scratch_generation; /* counts its addresses */
+    CUdeviceptr handover;        /* behind scratch: QRN_CUDA_HANDOVER_BYTES for each multiprocessor */
     struct qrn_cuda_functions *functions;
     CUevent clock[2]; /* made when somebody first times something */
     _Atomic int lost; /* the CUresult after which nothing works, or 0 */

@@ -4,6 +4,7 @@
 #define QUERN_BACKENDS_CUDA_GDN_H
 
 #include "backends/cuda/gdn_cuda.h"
+#include "backends/cuda/gdn_open_chunk_cuda.h"
 #include "backends/cuda/rows.h"
 
 /* NULL for a tensor of no elements, which may lie anywhere. */
@@ -42,5 +43,12 @@ qrn_gdn_tokens(const struct qrn_tensor *q, const struct qrn_tensor *k, const str
                                    .d_k = q->shape[2],
                                    .d_v = v->shape[2]};
 }
+
+/* What kernels of gdn_open_chunk are given; width: columns of a slice of d_v. */
+struct qrn_gdn_open_chunk_params
+qrn_gdn_open_chunk_params(const struct qrn_gdn_open_chunk_args *args, int64_t width);
+
+/* cuda.gdn_open_chunk.steps, which takes any sizes of f32. */
+void qrn_gdn_open_run_steps(void *stream, const void *args);
 
 #endif

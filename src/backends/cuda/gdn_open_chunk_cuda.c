@@ -6,8 +6,8 @@
 QRN_CUDA_IMAGE(gdn_open_step);
 QRN_CUDA_IMAGE(gdn_open_tile);
 
-static struct qrn_gdn_open_chunk_params params_of(const struct qrn_gdn_open_chunk_args *a,
-                                                  int64_t width)
+struct qrn_gdn_open_chunk_params qrn_gdn_open_chunk_params(const struct qrn_gdn_open_chunk_args *a,
+                                                           int64_t width)
 {
     return (struct qrn_gdn_open_chunk_params){.x = qrn_gdn_tokens(&a->q, &a->k, &a->v, &a->g,
                                                                   &a->beta, &a->out, &a->seq_begin,
@@ -61,7 +61,7 @@ static void run_tiles(void *stream, const void *args)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_open_tile, "qrn_gdn_open_tile",
                                                97 * 1024};
-    struct qrn_gdn_open_chunk_params p = params_of(args, QRN_GDN_TILE_COLUMNS);
+    struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(args, QRN_GDN_TILE_COLUMNS);
     p.keeps_later = 1;
     qrn_cuda_launch(stream, &f,
                     (struct qrn_cuda_grid){.n_blocks = n_blocks_of(&p),
@@ -88,7 +88,7 @@ static bool steps_support(const void *args)
 
 /* Few heads are cut into slices, so that all multiprocessors have some; each column is summed alone,
  * so that changes no bit. */
-static void run_steps(void *stream, const void *args)
+void qrn_gdn_open_run_steps(void *stream, const void *args)
 {
     static const struct qrn_cuda_function narrow = {qrn_cuda_image_gdn_open_step,
                                                     "qrn_gdn_open_step_32", 0},
@@ -98,12 +98,12 @@ static void run_steps(void *stream, const void *args)
     const struct qrn_cuda_stream *s = stream;
     const int64_t n_heads = a->position.shape[0] * a->v.shape[1];
     const bool cut = n_heads < 2 * s->cuda->n_multiprocessors || a->v.shape[2] <= 32;
-    struct qrn_gdn_open_chunk_params p = params_of(a, cut ? 32 : 128);
+    struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(a, cut ? 32 : 128);
     p.keeps_later = a->q.shape[0] > a->position.shape[0];
-    qrn_cuda_launch(stream, cut ? &narrow : &wide,
-                    (struct qrn_cuda_grid){.n_blocks = n_blocks_of(&p),
-                                           .n_threads = (cut ? 32 : 128) + QRN_CUDA_GDN_CHUNK},
-                    &p);
+    p.numbers_stay = s->numbers_stay;
+    qrn_cuda_launch(
+        stream, cut ? &narrow : &wide,
+        (struct qrn_cuda_grid){.n_blocks = n_blocks_of(&p), .n_threads = cut ? 128 : 192}, &p);
     if (p.keeps_later) keep(stream, &p);
 }
 
@@ -113,5 +113,5 @@ const struct qrn_kernel qrn_cuda_gdn_open_chunk_steps = {
     .needs = QRN_CUDA_SM80,
     .serves = "f32",
     .supports = steps_support,
-    .run = run_steps,
+    .run = qrn_gdn_open_run_steps,
 };

@@ -10,7 +10,12 @@ enum {
     QRN_GDN_TILE_COLUMNS = 32, /* of the state, a block's */
     QRN_GDN_TILE_THREADS = 256,
     QRN_GDN_TILE_STRIDE = 68, /* floats from a row of turned keys to the next: few bank conflicts */
-    QRN_GDN_TILE_MAX_KEY = 128
+    QRN_GDN_TILE_MAX_KEY = 128,
+    QRN_GDN_FEW_BYTES = 59392, /* of a block of gdn_open_few, which has 32 columns of a head */
+    QRN_GDN_DECODE_STAGES = 6, /* of 16 KB */
+    QRN_GDN_DECODE_ITEMS = 3,  /* heads' tokens */
+    QRN_GDN_DECODE_THREADS = 288,
+    QRN_GDN_DECODE_BYTES = QRN_GDN_DECODE_STAGES * 16384 + QRN_GDN_DECODE_ITEMS * 2176 + 2048
 };
 
 struct qrn_gdn_open_chunk_params {
@@ -21,7 +26,9 @@ struct qrn_gdn_open_chunk_params {
     uint64_t state_offset, rows_offset;
     int64_t n_slices; /* of a head's columns */
     float scale;
-    int32_t keeps_later; /* keys and G are left to qrn_gdn_open_keep */
+    int32_t keeps_later;  /* keys and G are left to qrn_gdn_open_keep */
+    int32_t numbers_stay; /* tables are there before what was launched before is done (launch.h) */
+    int32_t n_asked;      /* heads whose data a block of gdn_open_decode asks for before its turn */
 };
 
 #endif

@@ -94,8 +94,9 @@ static void round_to(struct qrn_cuda_stream *s, struct qrn_tensor *t, CUdevicept
                                            .to = (uint32_t *)(uintptr_t)to,
                                            .n_tokens = t->shape[0],
                                            .n_heads = t->shape[1]};
-    const int64_t n_blocks = (t->shape[0] * t->shape[1] * (WIDTH / 2) + 255) / 256,
-                  most = (int64_t)s->cuda->n_multiprocessors * 64;
+    const int64_t a_block = QRN_THREADS / 32 * QRN_GDN_ROUND_ROWS,
+                  n_blocks = (t->shape[0] * t->shape[1] + a_block - 1) / a_block,
+                  most = (int64_t)s->cuda->n_multiprocessors * 4;
     qrn_cuda_launch(s, &f,
                     (struct qrn_cuda_grid){.n_blocks = n_blocks < most ? n_blocks : most,
                                            .n_threads = QRN_THREADS},
@@ -117,22 +118,15 @@ static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
         round_to(s, &v, rounded + 2 * plan->q_bytes);
     }
     struct qrn_gdn_wgmma_params p = {
-        .c = {.x = qrn_gdn_tokens(&a->q, &a->k, &a->v, &a->g, &a->beta, &a->out, &a->seq_begin,
-                                  a->head_map),
-              .position = a->position.data,
-              .state = a->state.data,
-              .rows = a->rows.data,
-              .state_stride = a->state.stride[0],
-              .rows_stride = a->rows.stride[0],
-              .state_offset = a->state_offset,
-              .rows_offset = a->rows_offset,
-              .scale = a->scale,
-              .keeps_later = 1},
+        .c = qrn_gdn_open_chunk_params(a, WIDTH),
         .pieces = (struct qrn_gdn_piece *)(uintptr_t)s->scratch,
         .parts = (struct qrn_gdn_part *)(uintptr_t)(s->scratch + plan->pieces_bytes),
         .n_parts = (int32_t)most_parts(a),
         .n_numbers = plan->n_numbers,
-        .out_is_bf16 = a->out.dtype == QRN_BF16};
+        .out_is_bf16 = a->out.dtype == QRN_BF16,
+        .out_is_aligned = (uintptr_t)a->out.data % 16 == 0 && a->out.stride[0] % 4 == 0 &&
+                          a->out.stride[1] % 4 == 0};
+    p.c.keeps_later = 1;
     const struct qrn_tensor_box boxes[] = {box_of(&q), box_of(&k), box_of(&v)};
     qrn_cuda_tensor_map(s, &boxes[0], &p.q);
     qrn_cuda_tensor_map(s, &boxes[1], &p.k);
@@ -144,8 +138,15 @@ static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
 enum {
     GATES_BYTES = 3 * 4 * CHUNK * 4, /* of four value heads */
     PIECE_BYTES = 2 * QRN_GDN_WGMMA_SQUARE + 2048,
-    PREPARE_BYTES = 4 * QRN_GDN_WGMMA_SQUARE + sizeof(struct qrn_gdn_piece) + GATES_BYTES + 1024
+    PREPARE_BYTES = 4 * QRN_GDN_WGMMA_SQUARE + sizeof(struct qrn_gdn_piece) + GATES_BYTES + 1024,
+    PREPARE_AT_ONCE = 4,    /* blocks of a multiprocessor */
+    WALK_BYTES = 226 * 1024 /* at most: barriers are in the rest */
 };
+static unsigned parts_bytes(void)
+{
+    const unsigned stage = 3 * QRN_GDN_WGMMA_SQUARE + PIECE_BYTES + 1024;
+    return QRN_GDN_WGMMA_PART_STAGES * stage + 1024 + 1024;
+}
 static unsigned walk_bytes(unsigned n_groups)
 {
     const unsigned stage = 4 * QRN_GDN_WGMMA_SQUARE + PIECE_BYTES + n_groups * QRN_GDN_WGMMA_SQUARE;
@@ -153,29 +154,32 @@ static unsigned walk_bytes(unsigned n_groups)
 }
 
 /* The walk, of few heads cut into columns and parts: one warpgroup a block while every block can
- * have a multiprocessor of its own. */
+ * have a multiprocessor of its own, two for the parts before. */
 static void walk(struct qrn_cuda_stream *s, struct qrn_gdn_wgmma_params *p, int64_t n_items)
 {
     static const struct qrn_cuda_function narrow = {qrn_cuda_image_gdn_open_wgmma_sm90a,
-                                                    "qrn_gdn_open_walk_64", 227 * 1024},
+                                                    "qrn_gdn_open_walk_64", WALK_BYTES},
                                           wide = {qrn_cuda_image_gdn_open_wgmma_sm90a,
-                                                  "qrn_gdn_open_walk_128", 227 * 1024},
+                                                  "qrn_gdn_open_walk_128", WALK_BYTES},
                                           parts = {qrn_cuda_image_gdn_open_wgmma_sm90a,
-                                                   "qrn_gdn_open_parts", 227 * 1024},
+                                                   "qrn_gdn_open_parts", WALK_BYTES},
                                           join = {qrn_cuda_image_gdn_open_wgmma_sm90a,
                                                   "qrn_gdn_open_join", 0};
-    const int64_t n_multiprocessors = s->cuda->n_multiprocessors, wanted = n_multiprocessors / 4,
-                  fitting = (wanted < MOST_PARTS ? wanted : MOST_PARTS) / n_items + 1;
+    const int64_t n_multiprocessors = s->cuda->n_multiprocessors, wanted = n_multiprocessors / 2,
+                  fitting = (wanted < MOST_PARTS ? wanted : MOST_PARTS) / n_items;
     if (p->n_parts > fitting) p->n_parts = (int32_t)fitting;
     if (p->n_parts > MOST_OF_A_SEQUENCE) p->n_parts = MOST_OF_A_SEQUENCE;
     if (p->n_parts < 1) p->n_parts = 1;
     const int64_t n_others = (p->n_parts - 1) * n_items;
     struct qrn_cuda_grid grid = {
-        .n_blocks = 4 * n_others, .n_threads = 160, .shared_bytes = walk_bytes(1)};
+        .n_blocks = 4 * n_others, .n_threads = 160, .shared_bytes = parts_bytes()};
     qrn_cuda_launch(s, &parts, grid, p);
     if (p->n_parts > 2)
-        qrn_cuda_launch(s, &join, (struct qrn_cuda_grid){.n_blocks = 8 * n_items, .n_threads = 128},
+        qrn_cuda_launch(s, &join,
+                        (struct qrn_cuda_grid){.n_blocks = WIDTH / QRN_GDN_WGMMA_JOINED * n_items,
+                                               .n_threads = 128},
                         p);
+    grid.shared_bytes = walk_bytes(1);
     if (p->n_parts > 1 || 2 * n_items <= n_multiprocessors) {
         grid.n_blocks = 2 * p->n_parts * n_items;
         qrn_cuda_launch(s, &narrow, grid, p);
@@ -192,9 +196,11 @@ static void run_heads(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_para
     struct qrn_gdn_wgmma_params p = *of_all;
     static const struct qrn_cuda_function prepare = {qrn_cuda_image_gdn_open_prepare_sm90a,
                                                      "qrn_gdn_open_prepare", 64 * 1024};
-    const int64_t ratio = p.c.x.heads.n_v / p.c.x.heads.n_k;
+    const int64_t ratio = p.c.x.heads.n_v / p.c.x.heads.n_k, n = p.n_numbers * p.n_k_heads,
+                  fitting = PREPARE_AT_ONCE * (int64_t)s->cuda->n_multiprocessors / n;
+    p.n_shares = (int32_t)(fitting < 1 ? 1 : fitting < ratio ? fitting : ratio);
     qrn_cuda_launch(s, &prepare,
-                    (struct qrn_cuda_grid){.n_blocks = p.n_numbers * p.n_k_heads,
+                    (struct qrn_cuda_grid){.n_blocks = n * p.n_shares,
                                            .n_threads = 128,
                                            .shared_bytes = PREPARE_BYTES},
                     &p);

@@ -7,10 +7,13 @@
 #include "backends/cuda/tensor_map_cuda.h"
 
 enum {
-    QRN_GDN_WGMMA_WIDTH = 128,  /* d_k and d_v */
-    QRN_GDN_WGMMA_PARTS = 8,    /* of a key head, where keys are left behind */
-    QRN_GDN_WGMMA_STAGES = 3,   /* chunks in shared memory */
-    QRN_GDN_WGMMA_SQUARE = 8192 /* bytes of 64 x 64 bf16 */
+    QRN_GDN_WGMMA_WIDTH = 128,     /* d_k and d_v */
+    QRN_GDN_WGMMA_PARTS = 8,       /* of a key head, where keys are left behind */
+    QRN_GDN_WGMMA_STAGES = 3,      /* chunks in shared memory */
+    QRN_GDN_WGMMA_PART_STAGES = 2, /* of the parts before the last, two blocks a multiprocessor */
+    QRN_GDN_WGMMA_JOINED = 8,      /* columns of a block */
+    QRN_GDN_ROUND_ROWS = 4,        /* of a warp at once, where tensors are rounded */
+    QRN_GDN_WGMMA_SQUARE = 8192    /* bytes of 64 x 64 bf16 */
 };
 
 /* Of one chunk and value head.  Rows of a chunk are its tokens 0 .. 63. */
@@ -47,8 +50,9 @@ struct qrn_gdn_wgmma_params {
     int64_t n_numbers;               /* of pieces' */
     int64_t first_k_head, n_k_heads; /* this launch's */
     struct qrn_gdn_part *parts;      /* of each sequence's value heads, n_parts each */
+    int32_t n_shares;                /* of a key head's value heads, for gdn_open_prepare */
     int32_t n_parts;                 /* of a sequence, worked on at once; 1: parts is not used */
-    int32_t out_is_bf16;
+    int32_t out_is_bf16, out_is_aligned; /* rows of out, to 16 bytes */
 };
 
 /* A tensor [n_tokens, n_heads, 128] of f32 rounded to bf16 without gaps. */

@@ -23,6 +23,9 @@ struct qrn_cuda_stream {
     struct qrn_cuda *cuda;
     CUdeviceptr scratch; /* of this step */
     bool looks_up;       /* functions are only looked up: modules are not loaded while recording */
+    bool in_graph;     /* what is queued becomes a graph, which begins when all before it is done */
+    bool numbers_stay; /* so integers and addresses that this step is given are there as it begins:
+                          device code may read them before qrn_grid_waits */
     CUresult result;
     const char *failed;
 };

@@ -4,16 +4,11 @@
 
 QRN_CUDA_IMAGE(matmul_rows);
 
-static bool is_plain(enum qrn_dtype t)
-{
-    return t == QRN_F32 || t == QRN_F16 || t == QRN_BF16 || t == QRN_F64 || t == QRN_F8_E4M3 ||
-           t == QRN_F8_E5M2 || t == QRN_F8_E8M0;
-}
-
-/* Sums of bf16 products are those of tensor cores (matmul_bf16_cuda.c). */
+/* Others are taken by matmul_bf16_cuda.c and matmul_floats_cuda.c. */
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
-    return ok && !p->w.packed && p->acts != QRN_ACTS_BF16;
+    const bool is_plain = qrn_dtype_info((enum qrn_dtype)p->w.dtype)->block_elements == 1;
+    return ok && !p->w.packed && p->acts != QRN_ACTS_BF16 && !is_plain;
 }
 
 static size_t scratch(struct qrn_matmul_params *p)
@@ -23,9 +18,7 @@ static size_t scratch(struct qrn_matmul_params *p)
 
 static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
 {
-    static const struct qrn_cuda_function floats = {qrn_cuda_image_matmul_rows,
-                                                    "qrn_matmul_rows_floats", 0},
-                                          blocks = {qrn_cuda_image_matmul_rows,
+    static const struct qrn_cuda_function blocks = {qrn_cuda_image_matmul_rows,
                                                     "qrn_matmul_rows_blocks", 0},
                                           q8 = {qrn_cuda_image_matmul_rows, "qrn_matmul_rows_q8",
                                                 0};
@@ -33,14 +26,10 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
     qrn_cuda_cut_rows(p, QRN_MATMUL_ROWS, false);
     if (p->n_tiles == 0 || p->w.n == 0) return;
     if (rounds) qrn_cuda_round_x(s, s->scratch, p);
-    qrn_cuda_launch(s,
-                    rounds                                 ? &q8
-                    : is_plain((enum qrn_dtype)p->w.dtype) ? &floats
-                                                           : &blocks,
-                    qrn_grid_of_warps(p->n_tiles * p->w.n), p);
+    qrn_cuda_launch(s, rounds ? &q8 : &blocks, qrn_grid_of_warps(p->n_tiles * p->w.n), p);
 }
 
-static const char serves[] = "weights in rows";
+static const char serves[] = "blocks in rows";
 
 QRN_CUDA_MATMUL_KERNEL(matmul, rows, takes, scratch, run, serves);
 QRN_CUDA_MATMUL_KERNEL(matmul_id, rows, takes, scratch, run, serves);

@@ -44,15 +44,6 @@ static bool is_huge(const struct qrn_matmul_params *p)
     return rows_of(p) > INT32_MAX || n_tiles > INT32_MAX / 16 / (weight_tiles(p) + 1);
 }
 
-/* Bytes between rows of out where they are all alike. */
-static int64_t out_stride(const struct qrn_matmul_params *p)
-{
-    const int64_t *n = p->out_shape.n, *stride = p->out.stride;
-    if (n[0] > 1 && stride[0] != n[1] * stride[1]) return 0;
-    if ((n[0] > 1 || n[1] > 1) && stride[1] != n[2] * stride[2]) return 0;
-    return stride[2];
-}
-
 /* Rows of x in scratch begin at multiples of 16 bytes. */
 static int64_t stride_of(const struct qrn_matmul_params *p)
 {
@@ -94,8 +85,36 @@ static size_t whole(size_t n_bytes)
     return (n_bytes + 127) / 128 * 128;
 }
 
+static struct qrn_tensor_box box_of_x(const void *data, const struct qrn_matmul_params *p,
+                                      int64_t row_bytes, int box_rows)
+{
+    return (struct qrn_tensor_box){.data = data,
+                                   .dtype = QRN_BF16,
+                                   .n = p->w.k,
+                                   .n_rows = rows_of(p),
+                                   .n_matrices = 1,
+                                   .row_bytes = row_bytes,
+                                   .box_n = QRN_WGMMA_K,
+                                   .box_rows = box_rows};
+}
+
+/* x as it lies in memory. */
+static struct qrn_tensor_box given_x(const struct qrn_matmul_params *p, int box_rows)
+{
+    return box_of_x((const void *)(uintptr_t)p->x.data, p, qrn_one_stride(&p->shape, &p->x),
+                    box_rows);
+}
+
+/* Whether x is read where it is: rounded already, for one matrix. */
+static bool takes_x(const struct qrn_matmul_params *p)
+{
+    const struct qrn_tensor_box box = given_x(p, 128);
+    return p->x_dtype == QRN_BF16 && !p->ids && p->n_matrices == 1 && qrn_cuda_can_map(&box);
+}
+
 static size_t x_bytes(const struct qrn_matmul_params *p)
 {
+    if (takes_x(p)) return 0;
     return whole((size_t)(rows_of(p) * stride_of(p)) * sizeof(uint16_t));
 }
 
@@ -147,20 +166,18 @@ static struct cut choose_cut(struct qrn_matmul_params *p, int n_blocks)
     return large;
 }
 
-static void round_x(struct qrn_cuda_stream *s, struct qrn_matmul_wgmma_params *p, int n_tokens)
+/* p->x: rows that were rounded, here or before. */
+static void prepare_x(struct qrn_cuda_stream *s, struct qrn_matmul_wgmma_params *p, int n_tokens)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_matmul_x_bf16, "qrn_matmul_x_bf16",
                                                0};
-    const struct qrn_tensor_box box = {.data = (const void *)(uintptr_t)p->x16,
-                                       .dtype = QRN_BF16,
-                                       .n = p->job.w.k,
-                                       .n_rows = p->n_x16,
-                                       .n_matrices = 1,
-                                       .row_bytes = p->x16_stride * (int64_t)sizeof(uint16_t),
-                                       .box_n = QRN_WGMMA_K,
-                                       .box_rows = n_tokens};
+    struct qrn_tensor_box box = given_x(&p->job, n_tokens);
+    if (!takes_x(&p->job)) {
+        box = box_of_x((const void *)(uintptr_t)p->x16, &p->job,
+                       p->x16_stride * (int64_t)sizeof(uint16_t), n_tokens);
+        qrn_cuda_launch(s, &f, qrn_grid_of_warps(p->n_x16 * ((p->x16_stride + 255) / 256)), p);
+    }
     qrn_cuda_tensor_map(s, &box, &p->x);
-    qrn_cuda_launch(s, &f, qrn_grid_of_warps(p->n_x16 * ((p->x16_stride + 255) / 256)), p);
 }
 
 static int shared_bytes(const struct qrn_matmul_params *p, int n_tokens)
@@ -183,7 +200,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                                         .x16 = s->scratch,
                                         .n_x16 = rows_of(job),
                                         .x16_stride = stride_of(job),
-                                        .out_stride = out_stride(job),
+                                        .out_stride = qrn_one_stride(&job->out_shape, &job->out),
                                         .n_work = (int32_t)(2 * cut.n_tiles - cut.n_whole),
                                         .n_whole = (int32_t)cut.n_whole,
                                         .n_weight_tiles = (int32_t)weight_tiles(job),
@@ -194,7 +211,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
         const struct qrn_tensor_box box = box_of_w(job);
         qrn_cuda_tensor_map(s, &box, &p.w);
     }
-    round_x(s, &p, n_tokens);
+    prepare_x(s, &p, n_tokens);
     qrn_cuda_launch(s, &tiles[job->w.dtype][n_tokens == 256],
                     (struct qrn_cuda_grid){.n_blocks = p.n_work < n_blocks ? p.n_work : n_blocks,
                                            .n_threads = N_THREADS,

@@ -63,15 +63,23 @@ enum qrn_status qrn_cuda_reserve_scratch(struct qrn_cuda *cuda, size_t n_bytes,
                                          struct qrn_error *err)
 {
     if (n_bytes <= cuda->scratch_bytes) return QRN_OK;
+    const size_t whole = (n_bytes + 255) / 256 * 256,
+                 handover = (size_t)cuda->n_multiprocessors * QRN_CUDA_HANDOVER_BYTES;
     CUdeviceptr bigger = 0;
-    QRN_TRY(
-        qrn_cuda_status(cuda, cuda->driver.memory_alloc(&bigger, n_bytes), "scratch memory", err));
+    QRN_TRY(qrn_cuda_status(cuda, cuda->driver.memory_alloc(&bigger, whole + handover),
+                            "scratch memory", err));
+    const CUresult r = cuda->driver.memory_set(bigger + whole, 0, handover, cuda->stream);
+    if (r != CUDA_SUCCESS) {
+        (void)cuda->driver.memory_free(bigger);
+        return qrn_cuda_status(cuda, r, "scratch memory", err);
+    }
     if (cuda->scratch) { /* what was queued may use it */
         (void)cuda->driver.stream_synchronize(cuda->stream);
         (void)cuda->driver.memory_free(cuda->scratch);
     }
     cuda->scratch = bigger;
-    cuda->scratch_bytes = n_bytes;
+    cuda->scratch_bytes = whole;
+    cuda->handover = bigger + whole;
     cuda->scratch_generation++;
     return QRN_OK;
 }

@@ -31,18 +31,47 @@ static struct qrn_ranking_params params_of(const struct qrn_tensor *x, const str
                                        .k = ids->n_dims == 2 ? ids->shape[1] : 1};
 }
 
+/* As many blocks a row as leave each thread four elements, if rows are few. */
+static int64_t argmax_parts(int64_t n_rows, int64_t n)
+{
+    const int64_t most = 256, useful = (n + 4 * RANKING_THREADS - 1) / (4 * RANKING_THREADS);
+    const int64_t parts = n_rows > 0 && n_rows < most ? most / n_rows : 1;
+    return parts < useful ? parts : useful;
+}
+
+static size_t argmax_scratch(const void *args, int n_threads)
+{
+    const struct qrn_argmax_args *a = args;
+    (void)n_threads;
+    const int64_t parts = argmax_parts(a->x.shape[0], a->x.shape[1]);
+    return parts > 1 ? (size_t)(parts * a->x.shape[0]) * sizeof(uint64_t) : 0;
+}
+
 static void run_argmax(void *stream, const void *args)
 {
-    static const struct qrn_cuda_function f = {qrn_cuda_image_ranking, "qrn_argmax", 0};
+    static const struct qrn_cuda_function parts = {qrn_cuda_image_ranking, "qrn_argmax", 0},
+                                          of_parts = {qrn_cuda_image_ranking, "qrn_argmax_of_parts",
+                                                      0};
     const struct qrn_argmax_args *a = args;
-    const struct qrn_ranking_params p = params_of(&a->x, &a->ids, &a->values);
-    launch_rows(stream, &f, &p);
+    const int64_t most = 1 << 20;
+    struct qrn_ranking_params p = params_of(&a->x, &a->ids, &a->values);
+    p.n_parts = argmax_parts(p.n_rows, p.n);
+    p.firsts = (unsigned long long *)(uintptr_t)((struct qrn_cuda_stream *)stream)->scratch;
+    const int64_t blocks = p.n_rows * p.n_parts;
+    qrn_cuda_launch(stream, &parts,
+                    (struct qrn_cuda_grid){.n_blocks = blocks < most ? blocks : most,
+                                           .n_threads = RANKING_THREADS},
+                    &p);
+    if (p.n_parts > 1)
+        qrn_cuda_launch(stream, &of_parts,
+                        (struct qrn_cuda_grid){.n_blocks = p.n_rows, .n_threads = 32}, &p);
 }
 
 const struct qrn_kernel qrn_cuda_argmax_rows = {
     .op = QRN_OP_argmax,
     .name = "cuda.argmax.rows",
     .needs = QRN_CUDA_SM80,
+    .scratch_bytes = argmax_scratch,
     .run = run_argmax,
 };
 

@@ -25,6 +25,7 @@ static void queue(struct qrn_cuda_stream *s, const struct qrn_step *steps, size_
 {
     for (size_t i = 0; i < n_steps && s->result == CUDA_SUCCESS; i++) {
         s->scratch = s->cuda->scratch + steps[i].scratch_at;
+        s->numbers_stay = s->in_graph && !steps[i].check_late;
         steps[i].kernel->run(s, steps[i].args);
     }
 }
@@ -91,7 +92,7 @@ static enum qrn_status capture(struct qrn_cuda *cuda, const struct qrn_step *ste
                                CUgraphExec *out, struct qrn_error *err)
 {
     const struct qrn_cuda_driver *d = &cuda->driver;
-    struct qrn_cuda_stream s = {.cuda = cuda, .looks_up = true};
+    struct qrn_cuda_stream s = {.cuda = cuda, .looks_up = true, .in_graph = true};
     CUgraph graph = NULL;
     queue(&s, steps, n_steps);
     s.looks_up = false;

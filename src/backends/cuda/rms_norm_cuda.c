@@ -4,12 +4,10 @@
 #include "backends/cuda/rows.h"
 
 QRN_CUDA_IMAGE(norm);
+QRN_CUDA_IMAGE(norm_registers);
 
-static void run(void *stream, const void *args)
+static struct qrn_rms_norm_params params_of(const struct qrn_rms_norm_args *a)
 {
-    static const struct qrn_cuda_function warp = {qrn_cuda_image_norm, "qrn_rms_norm_warp", 0},
-                                          block = {qrn_cuda_image_norm, "qrn_rms_norm_block", 0};
-    const struct qrn_rms_norm_args *a = args;
     struct qrn_rms_norm_params p = {.shape = qrn_rows_shape(&a->x),
                                     .x = qrn_rows(&a->x),
                                     .residual = qrn_rows(&a->residual),
@@ -21,15 +19,63 @@ static void run(void *stream, const void *args)
                                     .rounded_dtype = (int32_t)a->rounded.dtype,
                                     .weight =
                                         a->weight.n_dims ? (uint64_t)(uintptr_t)a->weight.data : 0};
-    const bool short_rows = p.shape.d <= QRN_NORM_WARP_ROW;
     p.n_rows = qrn_n_rows(&p.shape);
+    return p;
+}
+
+static void run_rows(void *stream, const void *args)
+{
+    static const struct qrn_cuda_function warp = {qrn_cuda_image_norm, "qrn_rms_norm_warp", 0},
+                                          block = {qrn_cuda_image_norm, "qrn_rms_norm_block", 0};
+    const struct qrn_rms_norm_params p = params_of(args);
+    const bool short_rows = p.shape.d <= QRN_NORM_WARP_ROW;
     qrn_cuda_launch(stream, short_rows ? &warp : &block,
                     qrn_grid_of_warps(short_rows ? p.n_rows : p.n_rows * QRN_WARPS), &p);
 }
+
+/* Rows that fit into a block's registers, their elements four by four. */
+static bool registers_support(const void *args)
+{
+    const struct qrn_rms_norm_args *a = args;
+    const struct qrn_tensor *const all[] = {&a->x,   &a->weight, &a->residual, &a->gate,
+                                            &a->sum, &a->out,    &a->rounded};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!qrn_rows_are_aligned(all[i])) return false;
+    return a->x.shape[a->x.n_dims - 1] <= QRN_NORM_BLOCK_ROW;
+}
+
+static void run_registers(void *stream, const void *args)
+{
+    static const struct {
+        int64_t longest;
+        struct qrn_cuda_function function;
+    } forms[] = {{128, {qrn_cuda_image_norm_registers, "qrn_rms_norm_warp1", 0}},
+                 {256, {qrn_cuda_image_norm_registers, "qrn_rms_norm_warp2", 0}},
+                 {QRN_NORM_WARP_ROW, {qrn_cuda_image_norm_registers, "qrn_rms_norm_warp8", 0}},
+                 {2048, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block2", 0}},
+                 {4096, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block4", 0}},
+                 {5120, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block5", 0}},
+                 {QRN_NORM_BLOCK_ROW, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block8", 0}}};
+    const struct qrn_rms_norm_params p = params_of(args);
+    size_t i = 0;
+    while (forms[i].longest < p.shape.d) i++;
+    qrn_cuda_launch(
+        stream, &forms[i].function,
+        qrn_grid_of_warps(p.shape.d <= QRN_NORM_WARP_ROW ? p.n_rows : p.n_rows * QRN_WARPS), &p);
+}
+
+const struct qrn_kernel qrn_cuda_rms_norm_registers = {
+    .op = QRN_OP_rms_norm,
+    .name = "cuda.rms_norm.registers",
+    .needs = QRN_CUDA_SM80,
+    .serves = "aligned rows of up to 8192",
+    .supports = registers_support,
+    .run = run_registers,
+};
 
 const struct qrn_kernel qrn_cuda_rms_norm_rows = {
     .op = QRN_OP_rms_norm,
     .name = "cuda.rms_norm.rows",
     .needs = QRN_CUDA_SM80,
-    .run = run,
+    .run = run_rows,
 };

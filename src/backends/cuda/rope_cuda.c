@@ -20,7 +20,10 @@ static void launch(struct qrn_cuda_stream *s, const struct qrn_rope_params *p)
 static struct qrn_rope_params params_of(const struct qrn_tensor *x, const struct qrn_tensor *out,
                                         const struct qrn_tensor *positions, int64_t n_rot)
 {
-    return (struct qrn_rope_params){.x = qrn_rows(x),
+    const bool in_place =
+        x->data == out->data && x->stride[0] == out->stride[0] && x->stride[1] == out->stride[1];
+    return (struct qrn_rope_params){.in_place = in_place,
+                                    .x = qrn_rows(x),
                                     .out = qrn_rows(out),
                                     .positions = positions->data,
                                     .n_tokens = x->shape[0],
@@ -37,10 +40,15 @@ static int64_t n_rot_of(int64_t n_rot, const struct qrn_tensor *x)
     return n_rot ? n_rot : x->shape[2];
 }
 
+/* Device code has tables of so many pairs, and counts a token's elements in 32 bits. */
+static bool is_small(const struct qrn_tensor *x)
+{
+    return x->shape[1] < 1 << 20 && x->shape[2] <= 2 * QRN_ROPE_MAX_PAIRS;
+}
+
 static bool rope_supports(const void *args)
 {
-    const struct qrn_rope_args *a = args;
-    return n_rot_of(a->n_rot, &a->x) <= 2 * QRN_ROPE_MAX_PAIRS && a->x.shape[2] <= INT32_MAX;
+    return is_small(&((const struct qrn_rope_args *)args)->x);
 }
 
 /* What the device needs to divide frequencies by factors that it alone can read. */
@@ -79,15 +87,14 @@ const struct qrn_kernel qrn_cuda_rope_tokens = {
     .op = QRN_OP_rope,
     .name = "cuda.rope.tokens",
     .needs = QRN_CUDA_SM80,
-    .serves = "up to 1024 dimensions that turn",
+    .serves = "heads of up to 1024 dimensions",
     .supports = rope_supports,
     .run = run_rope,
 };
 
 static bool rope_multi_supports(const void *args)
 {
-    const struct qrn_rope_multi_args *a = args;
-    return n_rot_of(a->n_rot, &a->x) <= 2 * QRN_ROPE_MAX_PAIRS && a->x.shape[2] <= INT32_MAX;
+    return is_small(&((const struct qrn_rope_multi_args *)args)->x);
 }
 
 static void run_rope_multi(void *stream, const void *args)
@@ -107,7 +114,7 @@ const struct qrn_kernel qrn_cuda_rope_multi_tokens = {
     .op = QRN_OP_rope_multi,
     .name = "cuda.rope_multi.tokens",
     .needs = QRN_CUDA_SM80,
-    .serves = "up to 1024 dimensions that turn",
+    .serves = "heads of up to 1024 dimensions",
     .supports = rope_multi_supports,
     .run = run_rope_multi,
 };

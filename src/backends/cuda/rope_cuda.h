@@ -20,7 +20,8 @@ struct qrn_rope_params {
     int32_t n_pairs;
     int32_t second; /* a pair is (i * first, i * first + second) */
     int32_t first;
-    float magnitude; /* of cosine and sine */
+    float magnitude;  /* of cosine and sine */
+    int32_t in_place; /* out is x: dimensions that stay are there */
     /* Without freq_factors the frequency of each pair; with them theta^(2i / n_rot). */
     float wave[QRN_ROPE_MAX_PAIRS];
     uint8_t axis[QRN_ROPE_MAX_PAIRS];

@@ -38,6 +38,25 @@ bool qrn_is_contiguous(const struct qrn_tensor *t)
     return true;
 }
 
+bool qrn_rows_are_aligned(const struct qrn_tensor *t)
+{
+    if (t->n_dims == 0) return true;
+    const struct qrn_rows r = qrn_rows(t);
+    const bool blocks = qrn_dtype_info(t->dtype)->block_elements > 1;
+    const int64_t vector = blocks ? 4 : 4 * qrn_dtype_info(t->dtype)->block_bytes;
+    for (int i = 0; i < 3; i++)
+        if (r.stride[i] % vector != 0) return false;
+    return r.data % (uint64_t)vector == 0 && t->shape[t->n_dims - 1] % 4 == 0;
+}
+
+int64_t qrn_one_stride(const struct qrn_rows_shape *shape, const struct qrn_rows *rows)
+{
+    const int64_t *n = shape->n, *stride = rows->stride;
+    if (n[0] > 1 && stride[0] != n[1] * stride[1]) return 0;
+    if ((n[0] > 1 || n[1] > 1) && stride[1] != n[2] * stride[2]) return 0;
+    return stride[2];
+}
+
 struct qrn_cuda_grid qrn_grid_of_warps(int64_t n_warps)
 {
     const int64_t most = 1 << 20, n = (n_warps + QRN_WARPS - 1) / QRN_WARPS;

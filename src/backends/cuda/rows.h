@@ -17,6 +17,12 @@ struct qrn_row_type qrn_row_type(enum qrn_dtype dtype);
 /* Whether its elements lie one after the other. */
 bool qrn_is_contiguous(const struct qrn_tensor *t);
 
+/* Whether all rows consist of whole, aligned vectors of four elements; an absent tensor's do. */
+bool qrn_rows_are_aligned(const struct qrn_tensor *t);
+
+/* Bytes from a row to the next where they are all alike, else 0. */
+int64_t qrn_one_stride(const struct qrn_rows_shape *shape, const struct qrn_rows *rows);
+
 static inline int64_t qrn_n_rows(const struct qrn_rows_shape *s)
 {
     return s->n[0] * s->n[1] * s->n[2];

@@ -4,23 +4,52 @@
 #include "backends/cuda/gdn.h"
 
 QRN_CUDA_IMAGE(ssm_conv);
+QRN_CUDA_IMAGE(ssm_conv4);
 
-/* Threads take vectors of 16 bytes of channels. */
-static void launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *f, int64_t n_tiles,
-                   const struct qrn_ssm_conv_params *p)
+/* Threads take vectors of 16 bytes of channels, blocks a tile of tokens.  Tiles are as long as
+ * leaves each multiprocessor some blocks. */
+static void launch(void *stream, const struct qrn_cuda_function *f, struct qrn_ssm_conv_params *p,
+                   bool any)
 {
-    const int64_t per_block = QRN_CONV_THREADS * (p->bf16 ? 8 : 4);
-    const struct qrn_cuda_grid grid = {.n_blocks = n_tiles,
-                                       .n_threads = QRN_CONV_THREADS,
-                                       .n_blocks_y =
-                                           (unsigned)((p->n_channels + per_block - 1) / per_block)};
-    qrn_cuda_launch(s, f, grid, p);
+    enum { BLOCKS = 6 };
+    const int64_t multiprocessors = ((struct qrn_cuda_stream *)stream)->cuda->n_multiprocessors;
+    const int64_t per_block = QRN_CONV_THREADS * (p->bf16 ? 8 : 4), n = p->sequences.n_tokens;
+    const int64_t channel_blocks = (p->n_channels + per_block - 1) / per_block;
+    int64_t tile = QRN_CONV_TILE;
+    if (!any)
+        for (tile = QRN_CONV_MAX_TILE; tile > QRN_CONV_MIN_TILE; tile /= 2)
+            if (n / tile * channel_blocks >= BLOCKS * multiprocessors) break;
+    p->tile = (int32_t)tile;
+    p->n_channel_blocks = (int32_t)channel_blocks;
+    int64_t n_tiles = n / tile + p->sequences.n_seqs;
+    if (!p->sequences.seq_begin) {
+        p->tiles_per_seq = n > 0 ? (n + tile - 1) / tile : 1;
+        n_tiles = p->sequences.n_seqs * p->tiles_per_seq;
+    }
+    const struct qrn_cuda_grid grid = {.n_blocks = n_tiles * channel_blocks,
+                                       .n_threads = QRN_CONV_THREADS};
+    qrn_cuda_launch(stream, f, grid, p);
 }
 
 static bool supports(const struct qrn_tensor *weight)
 {
-    return weight->shape[1] <= QRN_CONV_MAX_TAPS &&
-           weight->shape[0] <= (int64_t)65535 * QRN_CONV_THREADS * 4;
+    return weight->shape[1] <= QRN_CONV_MAX_TAPS && weight->shape[0] <= INT32_MAX;
+}
+
+/* Rows of x and out whose vectors are all whole and aligned, four taps that lie together. */
+static bool is_aligned(const struct qrn_tensor *t)
+{
+    const int64_t vector = t->dtype == QRN_BF16 ? 8 : 4;
+    for (int i = 0; i < t->n_dims - 1; i++)
+        if (t->stride[i] % vector != 0) return false;
+    return (uintptr_t)t->data % 16 == 0 && t->shape[t->n_dims - 1] % vector == 0;
+}
+
+static bool supports4(const struct qrn_tensor *x, const struct qrn_tensor *out,
+                      const struct qrn_tensor *weight)
+{
+    return supports(weight) && weight->shape[1] == 4 && weight->stride[0] == 4 &&
+           (uintptr_t)weight->data % 16 == 0 && is_aligned(x) && is_aligned(out);
 }
 
 static bool ssm_conv_supports(const void *args)
@@ -28,14 +57,15 @@ static bool ssm_conv_supports(const void *args)
     return supports(&((const struct qrn_ssm_conv_args *)args)->weight);
 }
 
-static void run_ssm_conv(void *stream, const void *args)
+static bool ssm_conv4_supports(const void *args)
 {
-    static const struct qrn_cuda_function functions[2][2] = {
-        {{qrn_cuda_image_ssm_conv, "qrn_ssm_conv_f32", 0},
-         {qrn_cuda_image_ssm_conv, "qrn_ssm_conv4_f32", 0}},
-        {{qrn_cuda_image_ssm_conv, "qrn_ssm_conv_bf16", 0},
-         {qrn_cuda_image_ssm_conv, "qrn_ssm_conv4_bf16", 0}}};
     const struct qrn_ssm_conv_args *a = args;
+    return supports4(&a->x, &a->out, &a->weight);
+}
+
+static void run_states(void *stream, const struct qrn_ssm_conv_args *a,
+                       const struct qrn_cuda_function *f, bool any)
+{
     const bool ragged = a->seq_begin.n_dims != 0;
     const int tokens = ragged ? 0 : 1;
     struct qrn_ssm_conv_params p = {
@@ -54,12 +84,33 @@ static void run_ssm_conv(void *stream, const void *args)
         .n_taps = a->weight.shape[1],
         .bf16 = a->x.dtype == QRN_BF16,
         .weight_bf16 = a->weight.dtype == QRN_BF16};
-    const int64_t tiles = p.sequences.n_tokens / QRN_CONV_TILE, n_seqs = p.sequences.n_seqs;
-    const int64_t exact = (p.sequences.n_tokens + QRN_CONV_TILE - 1) / QRN_CONV_TILE;
-    if (!ragged) p.tiles_per_seq = exact > 0 ? exact : 1;
-    launch(stream, &functions[p.bf16][p.n_taps == 4],
-           ragged ? tiles + n_seqs : n_seqs * p.tiles_per_seq, &p);
+    launch(stream, &f[p.bf16], &p, any);
 }
+
+static void run_ssm_conv4(void *stream, const void *args)
+{
+    static const struct qrn_cuda_function functions[2] = {
+        {qrn_cuda_image_ssm_conv4, "qrn_ssm_conv4_f32", 0},
+        {qrn_cuda_image_ssm_conv4, "qrn_ssm_conv4_bf16", 0}};
+    run_states(stream, args, functions, false);
+}
+
+static void run_ssm_conv(void *stream, const void *args)
+{
+    static const struct qrn_cuda_function functions[2] = {
+        {qrn_cuda_image_ssm_conv, "qrn_ssm_conv_f32", 0},
+        {qrn_cuda_image_ssm_conv, "qrn_ssm_conv_bf16", 0}};
+    run_states(stream, args, functions, true);
+}
+
+const struct qrn_kernel qrn_cuda_ssm_conv_taps4 = {
+    .op = QRN_OP_ssm_conv,
+    .name = "cuda.ssm_conv.taps4",
+    .needs = QRN_CUDA_SM80,
+    .serves = "4 taps, aligned rows",
+    .supports = ssm_conv4_supports,
+    .run = run_ssm_conv4,
+};
 
 const struct qrn_kernel qrn_cuda_ssm_conv_tiles = {
     .op = QRN_OP_ssm_conv,
@@ -75,13 +126,16 @@ static bool history_supports(const void *args)
     return supports(&((const struct qrn_ssm_conv_history_args *)args)->weight);
 }
 
-static void run_history(void *stream, const void *args)
+static bool history4_supports(const void *args)
 {
-    static const struct qrn_cuda_function functions[2] = {
-        {qrn_cuda_image_ssm_conv, "qrn_ssm_conv_history", 0},
-        {qrn_cuda_image_ssm_conv, "qrn_ssm_conv4_history", 0}};
     const struct qrn_ssm_conv_history_args *a = args;
-    const struct qrn_ssm_conv_params p = {
+    return supports4(&a->x, &a->out, &a->weight) && a->n_history <= INT32_MAX;
+}
+
+static void run_rings(void *stream, const struct qrn_ssm_conv_history_args *a,
+                      const struct qrn_cuda_function *f, bool any)
+{
+    struct qrn_ssm_conv_params p = {
         .x = qrn_data_of(&a->x),
         .weight = a->weight.data,
         .out = qrn_data_of(&a->out),
@@ -96,9 +150,30 @@ static void run_history(void *stream, const void *args)
         .n_history = a->n_history,
         .n_channels = a->weight.shape[0],
         .n_taps = a->weight.shape[1]};
-    launch(stream, &functions[p.n_taps == 4],
-           p.sequences.n_tokens / QRN_CONV_TILE + p.sequences.n_seqs, &p);
+    launch(stream, f, &p, any);
 }
+
+static void run_history4(void *stream, const void *args)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_ssm_conv4, "qrn_ssm_conv4_history",
+                                               0};
+    run_rings(stream, args, &f, false);
+}
+
+static void run_history(void *stream, const void *args)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_ssm_conv, "qrn_ssm_conv_f32", 0};
+    run_rings(stream, args, &f, true);
+}
+
+const struct qrn_kernel qrn_cuda_ssm_conv_history_taps4 = {
+    .op = QRN_OP_ssm_conv_history,
+    .name = "cuda.ssm_conv_history.taps4",
+    .needs = QRN_CUDA_SM80,
+    .serves = "4 taps, aligned rows",
+    .supports = history4_supports,
+    .run = run_history4,
+};
 
 const struct qrn_kernel qrn_cuda_ssm_conv_history_tiles = {
     .op = QRN_OP_ssm_conv_history,

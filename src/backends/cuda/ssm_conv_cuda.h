@@ -5,8 +5,15 @@
 
 #include "backends/cuda/ragged_cuda.h"
 
-/* Tokens of a tile: with the taps before it, one in eleven rows is read twice for four taps. */
-enum { QRN_CONV_TILE = 32, QRN_CONV_THREADS = 128, QRN_CONV_MAX_TAPS = QRN_CONV_TILE };
+/* Tokens of a tile, powers of two: with the taps before it, one in 23 rows is read twice for four
+ * taps and the largest tile; the smallest gives few tokens many blocks. */
+enum {
+    QRN_CONV_TILE = 32, /* of the kernel for any taps */
+    QRN_CONV_MAX_TAPS = QRN_CONV_TILE,
+    QRN_CONV_MIN_TILE = 8,
+    QRN_CONV_MAX_TILE = 64,
+    QRN_CONV_THREADS = 128
+};
 
 /* Strides are in elements; of x and out of sequences (where they have a dimension of their own) and
  * of tokens, of the states of sequences and of channels. */
@@ -20,6 +27,8 @@ struct qrn_ssm_conv_params {
     int64_t history_stride, history_offset, n_history;
     int64_t n_channels, n_taps;
     int64_t tiles_per_seq; /* sequences of one length; 0: they are ragged */
+    int32_t tile;
+    int32_t n_channel_blocks; /* that go through the channels of one tile, one after the other */
     int32_t bf16, weight_bf16;
 };
 

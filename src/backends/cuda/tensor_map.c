@@ -40,3 +40,22 @@ void qrn_cuda_tensor_map(struct qrn_cuda_stream *s, const struct qrn_tensor_box 
     if (s->result != CUDA_SUCCESS) s->failed = "a map of a tensor";
     memcpy(out, &map, sizeof *out);
 }
+
+/* Two more dimensions make up the address: what is copied lies where these begin, so that no matrix has
+ * to end before the next. */
+bool qrn_cuda_map_anywhere(struct qrn_cuda_stream *s, int64_t n, int64_t n_lines,
+                           int64_t line_bytes, int box_lines, struct qrn_tensor_map *out)
+{
+    CUtensorMap map;
+    const cuuint64_t near = (cuuint64_t)1 << QRN_MAP_NEAR_BITS, step = QRN_MAP_STEP,
+                     dims[4] = {(cuuint64_t)n, (cuuint64_t)n_lines, near / step,
+                                (cuuint64_t)1 << (QRN_MAP_BITS - QRN_MAP_NEAR_BITS)},
+                     strides[3] = {(cuuint64_t)line_bytes, step, near};
+    const cuuint32_t box[4] = {64, (cuuint32_t)box_lines, 1, 1}, steps[4] = {1, 1, 1, 1};
+    const CUresult result = s->cuda->driver.tensor_map(
+        &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4, (void *)(uintptr_t)near, dims, strides, box,
+        steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    memcpy(out, &map, sizeof *out);
+    return result == CUDA_SUCCESS;
+}

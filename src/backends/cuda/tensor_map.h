@@ -25,4 +25,10 @@ bool qrn_cuda_can_map(const struct qrn_tensor_box *box);
 void qrn_cuda_tensor_map(struct qrn_cuda_stream *s, const struct qrn_tensor_box *box,
                          struct qrn_tensor_map *out);
 
+/* Lines of 16-bit elements, n of them in each, n_lines at line_bytes, wherever they begin: copies say the
+ * address, a multiple of 64 (qrn_tensor_copy_at).  What is copied at once is 64 elements of box_lines.
+ * False: the driver makes no such map. */
+bool qrn_cuda_map_anywhere(struct qrn_cuda_stream *s, int64_t n, int64_t n_lines,
+                           int64_t line_bytes, int box_lines, struct qrn_tensor_map *out);
+
 #endif

@@ -5,6 +5,10 @@
 
 #include <stdint.h>
 
+/* Maps of anywhere: an address is QRN_MAP_STEP times a number, and that of its 2^QRN_MAP_NEAR_BITS bytes,
+ * from the second on; addresses have QRN_MAP_BITS. */
+enum { QRN_MAP_STEP = 64, QRN_MAP_NEAR_BITS = 27, QRN_MAP_BITS = 48 };
+
 #ifdef __cplusplus
 struct alignas(128) qrn_tensor_map {
     uint64_t opaque[16];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attention and attention_paged for every width and type, in float32, and the merge of split runs.
+ * attention and attention_paged for every width and type, in float32.
  *
  * 16 rows and 256 dimensions of the values are a block's: a thread has 4 rows and one key of the
  * scores, then one dimension and 16 rows of the output, whose p lie in shared memory.  It is bound
@@ -133,14 +133,14 @@ static __device__ void one_run(const qrn_attention_params &p, const qrn_attentio
                                float (&o)[ROWS])
 {
     const int key = (int)threadIdx.x % BLOCK, rows = (int)threadIdx.x / BLOCK * 4;
-    const int64_t per_run = QRN_ATTENTION_RUN / BLOCK;
+    const int64_t last = QRN_ATTENTION_FIRST_OF(run + 1) - 1;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) o[r] = 0.0f;
     if (threadIdx.x < ROWS) {
         s.m[threadIdx.x] = QRN_MINUS_INFINITY;
         s.l[threadIdx.x] = 0.0f;
     }
-    for (int64_t block = run * per_run; block < (run + 1) * per_run; block++) {
+    for (int64_t block = QRN_ATTENTION_FIRST_OF(run); block <= last; block++) {
         const int c = qrn_attention_class(p, t, block);
         if (c == 0) continue;
         const int64_t first = block * BLOCK;
@@ -192,10 +192,10 @@ static __device__ __forceinline__ void store_partials(const qrn_attention_params
     for (int r = 0; r < ROWS; r++) {
         if (r >= t.n_rows) continue;
         const qrn_attention_row row = qrn_attention_row_of(p, t, kv_head, r);
-        if (run < row.begin / QRN_ATTENTION_RUN || run * QRN_ATTENTION_RUN >= row.end) continue;
+        if (run < qrn_attention_first_run(row) || !qrn_attention_reaches(row, (int)run)) continue;
         float *to = qrn_attention_partial(p, t, row, run);
-        if (d == 0) to[0] = s.m[r], to[1] = s.l[r];
-        if (d < p.d_v) to[2 + d] = o[r];
+        if (d == 0) to[p.d_v] = s.m[r], to[p.d_v + 1] = s.l[r];
+        if (d < p.d_v) to[d] = o[r];
     }
 }
 
@@ -213,8 +213,9 @@ template <typename T> static __device__ void attention(const qrn_attention_param
         s.total_m[threadIdx.x] = QRN_MINUS_INFINITY;
         s.total_l[threadIdx.x] = 0.0f;
     }
-    const int64_t end = t.bad || t.end <= t.begin ? -1 : (t.end - 1) / QRN_ATTENTION_RUN;
-    for (int64_t run = t.begin / QRN_ATTENTION_RUN + blockIdx.z; run <= end; run += gridDim.z) {
+    const int64_t first = QRN_ATTENTION_RUN_OF(t.begin / BLOCK),
+                  end = t.bad || t.end <= t.begin ? -1 : QRN_ATTENTION_RUN_OF((t.end - 1) / BLOCK);
+    for (int64_t run = first + blockIdx.z; run <= end; run += gridDim.z) {
         one_run<T>(p, t, kv_head, d, run, s, o);
         if (p.partial) {
             __syncthreads();
@@ -251,30 +252,4 @@ QRN_DEVICE_FUNCTION(qrn_attention_f32, 256, 2, qrn_attention_params)
 QRN_DEVICE_FUNCTION(qrn_attention_16, 256, 2, qrn_attention_params)
 {
     attention<uint16_t>(p);
-}
-
-/* The runs of rows, ascending: a tile of one row for each block; a thread takes a dimension. */
-QRN_DEVICE_FUNCTION(qrn_attention_merge_runs, 128, 8, qrn_attention_params)
-{
-    const qrn_attention_tile t = qrn_attention_tile_of(p, 1);
-    if (t.n_rows <= 0) return;
-    const qrn_attention_row row = qrn_attention_row_of(p, t, blockIdx.y, 0);
-    const int64_t first = row.begin / QRN_ATTENTION_RUN,
-                  n = t.bad || row.end <= row.begin ? 0
-                                                    : (row.end - 1) / QRN_ATTENTION_RUN + 1 - first;
-    const float *partials = qrn_attention_partial(p, t, row, first);
-    float *out = qrn_attention_out(p, t, row);
-    for (int64_t d = threadIdx.x; d < p.d_v; d += blockDim.x) {
-        float m = QRN_MINUS_INFINITY, l = 0.0f, o = 0.0f;
-#pragma unroll 4
-        for (int64_t i = 0; i < n; i++) {
-            const float *from = partials + i * (p.d_v + 2);
-            const qrn_attention_merge merge = qrn_attention_merging(m, from[0], from[1]);
-            if (merge.empty) continue;
-            l = fmaf(from[1], merge.b, l * merge.a);
-            o = fmaf(from[2 + d], merge.b, o * merge.a);
-            m = merge.m;
-        }
-        out[d] = t.bad ? __uint_as_float(0x7fc00000u) : l == 0.0f ? 0.0f : o / l;
-    }
 }

@@ -61,18 +61,48 @@ static __device__ __forceinline__ bool qrn_attention_wants(const qrn_attention_p
 }
 
 /* Tiles of sequence s are numbered from begin[s] * group / rows + s on: more than it has. */
-static __device__ qrn_attention_tile qrn_attention_paged_tile(const qrn_attention_params &p,
-                                                              int64_t nth, int rows)
+static __device__ __forceinline__ bool qrn_attention_begins(const qrn_attention_params &p,
+                                                            int64_t s, int64_t nth, int rows)
 {
-    qrn_attention_tile t = {};
+    return p.paged.seq_begin[s] * p.group / rows + s <= nth;
+}
+
+/* The sequence of tile nth; by one thread. */
+static __device__ __forceinline__ int64_t qrn_attention_seq(const qrn_attention_params &p,
+                                                            int64_t nth, int rows)
+{
     int64_t low = 0, high = p.paged.n_seqs;
     while (high - low > 1) {
         const int64_t middle = (low + high) / 2;
-        if (p.paged.seq_begin[middle] * p.group / rows + middle <= nth)
+        if (qrn_attention_begins(p, middle, nth, rows))
             low = middle;
         else
             high = middle;
     }
+    return low;
+}
+
+/* The same by all lanes of a warp, whose loads are under way at once. */
+static __device__ __forceinline__ int64_t qrn_attention_seq_by_warp(const qrn_attention_params &p,
+                                                                    int64_t nth, int rows)
+{
+    int64_t low = 0, high = p.paged.n_seqs;
+    while (high - low > 1) {
+        const int64_t step = (high - low + 31) / 32, mine = low + qrn_lane() * step;
+        const bool begins =
+            qrn_lane() == 0 || (mine < high && qrn_attention_begins(p, mine, nth, rows));
+        /* Those that begin are the first ones, unless the numbers cannot be. */
+        low += (__popc(__ballot_sync(QRN_ALL_OF_WARP, begins)) - 1) * step;
+        high = min(low + step, high);
+    }
+    return low;
+}
+
+/* Tile nth, of sequence low. */
+static __device__ qrn_attention_tile qrn_attention_tile_of_seq(const qrn_attention_params &p,
+                                                               int64_t low, int64_t nth, int rows)
+{
+    qrn_attention_tile t = {};
     qrn_paged_seq s;
     const bool good = qrn_paged_seq_at(p.paged, low, &s);
     const int64_t first = (nth - low - s.first * p.group / rows) * rows;
@@ -90,6 +120,12 @@ static __device__ qrn_attention_tile qrn_attention_paged_tile(const qrn_attentio
     t.bad = !good;
     if (good) qrn_attention_tile_range(p, &t);
     return t;
+}
+
+static __device__ qrn_attention_tile qrn_attention_paged_tile(const qrn_attention_params &p,
+                                                              int64_t nth, int rows)
+{
+    return qrn_attention_tile_of_seq(p, qrn_attention_seq(p, nth, rows), nth, rows);
 }
 
 /* The tile of this block, of up to `rows` rows; the last first, which see the most keys. */
@@ -124,6 +160,41 @@ static __device__ __forceinline__ qrn_attention_row qrn_attention_row_of(
     return row;
 }
 
+/* Numbers of blocks and runs are below 2^31: keys are bytes of one device's memory. */
+static __device__ __forceinline__ int qrn_attention_first_run(const qrn_attention_row &r)
+{
+    const int block = (int)(r.begin / QRN_ATTENTION_BLOCK);
+    return QRN_ATTENTION_RUN_OF(block);
+}
+
+/* Whether a row attends to keys of a run that is not before its first. */
+static __device__ __forceinline__ bool qrn_attention_reaches(const qrn_attention_row &r,
+                                                             int run)
+{
+    return (int64_t)QRN_ATTENTION_FIRST_OF(run) * QRN_ATTENTION_BLOCK < r.end;
+}
+
+/* The first block of keys at `block` or after it where a run begins; of begin .. end. */
+static __device__ __forceinline__ int64_t qrn_attention_cut(int64_t begin, int64_t block,
+                                                            int64_t end)
+{
+    if (block <= begin) return begin;
+    const int64_t run = QRN_ATTENTION_RUN_OF(block - 1) + 1;
+    return min(QRN_ATTENTION_FIRST_OF(run), end);
+}
+
+/* Blocks first .. end - 1 of keys are those of block z of the gridDim.z that share a tile: whole runs,
+ * as many keys for each as that allows. */
+static __device__ __forceinline__ void qrn_attention_share(const qrn_attention_tile &t,
+                                                           int64_t *first, int64_t *end)
+{
+    const int64_t low = t.begin / QRN_ATTENTION_BLOCK,
+                  high = t.end > t.begin ? (t.end - 1) / QRN_ATTENTION_BLOCK + 1 : low;
+    const int64_t n = high - low, z = blockIdx.z, n_z = gridDim.z;
+    *first = qrn_attention_cut(low, low + n * z / n_z, high);
+    *end = qrn_attention_cut(low, low + n * (z + 1) / n_z, high);
+}
+
 static __device__ __forceinline__ const float *qrn_attention_q(const qrn_attention_params &p,
                                                                const qrn_attention_tile &t,
                                                                const qrn_attention_row &r)
@@ -147,8 +218,9 @@ static __device__ __forceinline__ float *qrn_attention_partial(const qrn_attenti
                                                                int64_t run)
 {
     const int64_t token = (p.paged.pages ? t.first_token : t.batch * p.n_tokens) + r.token;
-    const int64_t nth = run - r.begin / QRN_ATTENTION_RUN;
-    return p.partial + ((token * p.n_heads + r.head) * p.n_runs + nth) * (p.d_v + 2);
+    const int64_t nth = run - qrn_attention_first_run(r);
+    return p.partial +
+           ((token * p.n_heads + r.head) * p.n_runs + nth) * QRN_ATTENTION_PARTIAL(p.d_v);
 }
 
 /* What becomes of the tile's keys of a block: 0 nothing is attended to, 1 look at each, 2 all

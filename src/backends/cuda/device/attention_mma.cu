@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * attention and attention_paged on tensor cores: halves in the cache, heads of 64, 128 and 256.
  *
- * Decode is bound by the bytes of keys and values: 16 rows are the heads of a group, and blocks of
- * threads are many (each a run or more), with 64 keys and values under way in each by cp.async
- * while the block before is worked on.  Prefill, 64 rows a tile, is bound by what tensor cores read
- * from shared memory.  Queries and weights are float32: each is taken as the sum of two halves, so
- * that products keep 22 bits and two mma stand for one.
+ * Prefill, 64 rows a tile, is bound by what tensor cores read from shared memory.  Few rows, 16 a tile,
+ * are bound by the bytes of keys and values: blocks of threads are many, with 64 keys and values under
+ * way in each by cp.async while the block before is worked on (of pages: attention_decode.cu).  Queries
+ * and weights are float32: each is taken as the sum of two halves, so that products keep 22 bits and
+ * two mma stand for one.
  *
  * 8 warps are RG groups of 16 rows x CG groups, of keys for the scores and of dimensions for the
  * output. Each sum's order is that of its keys and dimensions whatever RG and CG are: rows have the
@@ -68,6 +68,7 @@ template <int D, int RG, int CG, bool paged> struct mma_attention {
         const int lane = qrn_lane();
 #pragma unroll
         for (int i = 0; i < keys; i++) x[i][0] = x[i][1] = x[i][2] = x[i][3] = 0.0f;
+        float y[keys][4] = {};
 #pragma unroll(D < 256 ? 2 : 1)
         for (int d = 0; d < D; d += 32) {
             uint32_t high[2][4], low[2][4];
@@ -84,9 +85,13 @@ template <int D, int RG, int CG, bool paged> struct mma_attention {
                     qrn_ldmatrix4_transposed(b, place<BLOCK>(s.k, d + lane, key / 8));
                 else
                     qrn_ldmatrix4(b, place<D>(s.k, key + lane % 8, d / 8 + lane / 8));
-                multiply(x[i], high, low, b);
+                multiply_apart(x[i], y[i], high, low, b);
             }
         }
+#pragma unroll
+        for (int i = 0; i < keys; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) x[i][j] += y[i][j];
     }
 
     /* What is added to scores, into the place of the weights to come, which are as large. */
@@ -99,7 +104,7 @@ template <int D, int RG, int CG, bool paged> struct mma_attention {
     }
 
     /* Products of block become scores in base 2, -infinity where nothing is attended to. */
-    __device__ __forceinline__ void scores(float (&x)[keys][4], int64_t block, int c, bool masked,
+    __device__ __forceinline__ void scores(float (&x)[keys][4], int block, int c, bool masked,
                                            bool there)
     {
         const int at = first_key + qrn_lane() % 4 * 2;
@@ -110,8 +115,8 @@ template <int D, int RG, int CG, bool paged> struct mma_attention {
             const float2 *mask = (const float2 *)((const float *)s.p + r * BLOCK + at);
             int begin = 0, end = BLOCK;
             if (c != 2) {
-                begin = (int)max(s.row[r].begin - block * BLOCK, (int64_t)0);
-                end = (int)min(s.row[r].end - block * BLOCK, (int64_t)BLOCK);
+                begin = (int)max(s.row[r].begin - (int64_t)block * BLOCK, (int64_t)0);
+                end = (int)min(s.row[r].end - (int64_t)block * BLOCK, (int64_t)BLOCK);
             }
 #pragma unroll
             for (int i = 0; i < keys; i++) {
@@ -234,20 +239,20 @@ template <int D, int RG, int CG, bool paged> struct mma_attention {
         }
     }
 
-    __device__ __forceinline__ void end_run(int64_t run)
+    __device__ __forceinline__ void end_run(int run)
     {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             if (p.partial) {
                 const qrn_attention_row &r = s.row[row_at(h)];
-                if (row_at(h) >= t.n_rows || run < r.begin / QRN_ATTENTION_RUN ||
-                    run * QRN_ATTENTION_RUN >= r.end)
+                if (row_at(h) >= t.n_rows || run < qrn_attention_first_run(r) ||
+                    !qrn_attention_reaches(r, run))
                     continue;
                 float *to = qrn_attention_partial(p, t, r, run);
-                if (first_dim == 0 && qrn_lane() % 4 == 0) to[0] = rows.m[h], to[1] = rows.l[h];
+                if (first_dim == 0 && qrn_lane() % 4 == 0) to[D] = rows.m[h], to[D + 1] = rows.l[h];
 #pragma unroll
                 for (int i = 0; i < dims; i++)
-                    *(float2 *)(to + 2 + first_dim + 8 * i + qrn_lane() % 4 * 2) =
+                    *(float2 *)(to + first_dim + 8 * i + qrn_lane() % 4 * 2) =
                         make_float2(o[i][2 * h], o[i][2 * h + 1]);
                 continue;
             }
@@ -285,36 +290,30 @@ template <int D, int RG, int CG, bool paged> struct mma_attention {
         }
     }
 
-    /* The block after `block` that has something to attend to, of this block of threads' runs; or
-     * end. */
-    __device__ __forceinline__ int64_t next_block(int64_t block, int64_t end, int *c)
+    /* The block after `block` that has something to attend to, or end. */
+    __device__ __forceinline__ int next_block(int block, int end, int *c)
     {
         for (block++; block < end; block++) {
-            if (block % RUN_BLOCKS == 0) block += (int64_t)(gridDim.z - 1) * RUN_BLOCKS;
-            if (block >= end) break;
             *c = qrn_attention_class(p, t, block);
             if (*c) return block;
         }
         return end;
     }
 
-    __device__ __forceinline__ void range_in(int64_t block, int *begin, int *end)
+    __device__ __forceinline__ void range_in(int block, int *begin, int *end)
     {
-        *begin = (int)max(t.begin - block * BLOCK, (int64_t)0);
-        *end = (int)min(t.end - block * BLOCK, (int64_t)BLOCK);
+        *begin = (int)max(t.begin - (int64_t)block * BLOCK, (int64_t)0);
+        *end = (int)min(t.end - (int64_t)block * BLOCK, (int64_t)BLOCK);
     }
 
     __device__ __forceinline__ void walk()
     {
-        const int64_t first_run = t.begin / QRN_ATTENTION_RUN + blockIdx.z;
-        const int64_t end = t.end > t.begin ? (t.end + BLOCK - 1) / BLOCK : 0;
-        int64_t run = first_run;
+        int64_t first_block, last_block;
+        qrn_attention_share(t, &first_block, &last_block);
+        const int first = (int)first_block, end = (int)last_block;
+        int run = QRN_ATTENTION_RUN_OF(first);
         int c = 0, next_c = 0, begin_key, end_key;
-        int64_t block = first_run * RUN_BLOCKS;
-        if (block < end) {
-            c = qrn_attention_class(p, t, block);
-            if (!c) block = next_block(block, end, &c);
-        }
+        int block = next_block(first - 1, end, &c);
         source now = {nullptr, nullptr}, next = {nullptr, nullptr};
         if (block < end) {
             now = source_of<D, paged>(p, t, kv_head, block);
@@ -324,10 +323,12 @@ template <int D, int RG, int CG, bool paged> struct mma_attention {
         load_queries<D, RG, CG>(p, t, s);
         while (block < end) {
             float x[keys][4];
-            const int64_t after = next_block(block, end, &next_c);
-            if (after < end) next = source_of<D, paged>(p, t, kv_head, after);
-            for (; run != block / RUN_BLOCKS; run += gridDim.z) end_run(run);
+            const int after = next_block(block, end, &next_c);
+            if (paged && after < end) next = source_of<D, paged>(p, t, kv_head, after);
+            for (; run != QRN_ATTENTION_RUN_OF(block); run++) end_run(run);
             range_in(block, &begin_key, &end_key);
+            /* Where plain buffers have a block is worked out again rather than kept. */
+            if (!paged) now = source_of<D, paged>(p, t, kv_head, block);
             copy_values<D, paged>(p, now.v, begin_key, end_key, s.v);
             const bool masked = c != 2 && (p.mask || p.classes);
             if (masked) load_mask(block);
@@ -335,11 +336,12 @@ template <int D, int RG, int CG, bool paged> struct mma_attention {
             __syncthreads();
             if (threadIdx.x == 0) s.bad = 0;
             products(x);
-            scores(x, block, c, masked, now.k != nullptr);
+            scores(x, block, c, masked, !paged || now.v != nullptr);
             share_most(x);
             __syncthreads();
             if (after < end) {
                 int next_begin, next_end;
+                if (!paged) next = source_of<D, paged>(p, t, kv_head, after);
                 range_in(after, &next_begin, &next_end);
                 copy_keys<D, paged>(p, next.k, next_begin, next_end, s.k);
             } else {
@@ -350,14 +352,17 @@ template <int D, int RG, int CG, bool paged> struct mma_attention {
             if (c != 2) remove_bad_values<D>(s.v, &s.bad);
             __syncthreads();
             add_values();
-            if (c != 2 && s.bad) add_bad_values(now.v, begin_key, end_key);
+            if (c != 2 && s.bad) {
+                if (!paged) now = source_of<D, paged>(p, t, kv_head, block);
+                add_bad_values(now.v, begin_key, end_key);
+            }
             __syncthreads();
             block = after;
-            now = next;
+            if (paged) now = next;
             c = next_c;
         }
-        const int64_t last = t.end > t.begin ? (t.end - 1) / QRN_ATTENTION_RUN : -1;
-        for (; run <= last; run += gridDim.z) end_run(run);
+        if (first < end)
+            for (; run <= QRN_ATTENTION_RUN_OF(end - 1); run++) end_run(run);
         if (!p.partial) store_rows();
     }
 };
@@ -398,9 +403,6 @@ ATTENTION(few_256, 256, 1, 8, 2, false)
 ATTENTION(many_64, 64, 4, 2, 1, false)
 ATTENTION(many_128, 128, 4, 2, 1, false)
 ATTENTION(many_256, 256, 4, 2, 1, false)
-ATTENTION(paged_few_64, 64, 1, 8, 2, true)
-ATTENTION(paged_few_128, 128, 1, 8, 2, true)
-ATTENTION(paged_few_256, 256, 1, 8, 2, true)
 ATTENTION(paged_many_64, 64, 4, 2, 1, true)
 ATTENTION(paged_many_128, 128, 4, 2, 1, true)
 ATTENTION(paged_many_256, 256, 4, 2, 1, true)

@@ -7,7 +7,7 @@
 #include "backends/cuda/device/attention.cuh"
 #include "backends/cuda/device/mma.cuh"
 
-enum { BLOCK = QRN_ATTENTION_BLOCK, THREADS = 256, RUN_BLOCKS = QRN_ATTENTION_RUN / BLOCK };
+enum { BLOCK = QRN_ATTENTION_BLOCK, THREADS = 256 };
 
 #ifdef QRN_EMULATED
 static inline uint32_t pack(float a, float b)
@@ -151,10 +151,11 @@ copy_values(const qrn_attention_params &p, const uint16_t *from, int begin, int 
 
 /* A weight of 0 times a value that is not finite would be NaN: such values become 0 here, and are
  * added apart (add_bad_values).  Each thread looks at what it has copied. */
-template <int D> static __device__ __forceinline__ void remove_bad_values(uint16_t *v, int64_t *bad)
+template <int D, int n_threads = THREADS>
+static __device__ __forceinline__ void remove_bad_values(uint16_t *v, int64_t *bad)
 {
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < BLOCK * D / 8; i += THREADS) {
+    for (int i = (int)threadIdx.x; i < BLOCK * D / 8; i += n_threads) {
         uint4 *at = (uint4 *)place<D>(v, i / (D / 8), i % (D / 8));
         const uint4 x = *at;
         const uint32_t words[4] = {x.x, x.y, x.z, x.w};
@@ -186,6 +187,20 @@ static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&
     qrn_mma_f16(c, low[0], first);
     qrn_mma_f16(c, high[0], first);
     qrn_mma_f16(c, low[1], second);
+    qrn_mma_f16(c, high[1], second);
+}
+
+/* The same with a sum of its own for what low gives, c += high b and d += low b: chains of products
+ * half as long. */
+static __device__ __forceinline__ void multiply_apart(float (&c)[4], float (&d)[4],
+                                                      const uint32_t (&high)[2][4],
+                                                      const uint32_t (&low)[2][4],
+                                                      const uint32_t (&b)[4])
+{
+    const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
+    qrn_mma_f16(d, low[0], first);
+    qrn_mma_f16(c, high[0], first);
+    qrn_mma_f16(d, low[1], second);
     qrn_mma_f16(c, high[1], second);
 }
 

@@ -17,10 +17,14 @@ enum {
     PAGE = QRN_PAGE
 };
 
+/* Who brings keys and values: bulk copies of tensors, or of pages, or threads those of pages. */
+enum wg_source { TENSORS, PAGES, PAGES_BY_THREADS };
+
 /* What a kernel is made for. */
-template <int width, bool of_bf16, bool in_pages> struct wg_kind {
+template <int width, bool of_bf16, wg_source source> struct wg_kind {
     static const int D = width, N = QRN_WGMMA_KEYS(width);
-    static const bool bf16 = of_bf16, paged = in_pages;
+    static const bool bf16 = of_bf16, paged = source != TENSORS;
+    static const bool by_threads = source == PAGES_BY_THREADS;
 };
 
 /* Queries and values, and keys of plain buffers, are arrays of atoms for 64 elements each, a line a
@@ -56,21 +60,27 @@ template <bool bf16> static __device__ __forceinline__ uint32_t wg_pack(float a,
 
 /* --- tiles and rows --- */
 
-/* The tile of this block: the last first, which see the most keys, of all kv heads. */
-static __device__ qrn_attention_tile wg_tile(const qrn_attention_params &p, int64_t *kv_head)
+/* The tile of a block of threads: the last first, which see the most keys, of all kv heads.  Numbers of
+ * blocks, heads and batches are below 2^31: divisions of 64 bits would take long. */
+static __device__ qrn_attention_tile wg_tile(const qrn_attention_params &p, unsigned block,
+                                             int64_t *kv_head)
 {
-    int64_t nth = gridDim.x - 1 - (int64_t)blockIdx.x;
-    *kv_head = nth % p.n_kv_heads;
-    nth /= p.n_kv_heads;
+    const unsigned n_heads = (unsigned)p.n_kv_heads, n_batch = (unsigned)p.n_batch,
+                   group = (unsigned)p.group, at = gridDim.x - 1 - block, nth = at / n_heads;
+    *kv_head = at - nth * n_heads;
     if (p.paged.pages) return qrn_attention_paged_tile(p, nth, ROWS);
+    const unsigned tile = nth / n_batch, first_row = tile * ROWS,
+                   left = (unsigned)p.n_tokens * group - first_row;
     qrn_attention_tile t = {};
-    t.batch = nth % p.n_batch;
-    t.first_row = nth / p.n_batch * ROWS;
-    const int64_t left = p.n_tokens * p.group - t.first_row;
+    t.batch = nth - tile * n_batch;
+    t.first_row = first_row;
     t.position = p.q_offset;
     t.n_kv = p.n_kv;
     t.n_rows = left < ROWS ? (int)left : (int)ROWS;
-    qrn_attention_tile_range(p, &t);
+    t.first = first_row / group;
+    t.last = (first_row + t.n_rows - 1) / group;
+    qrn_attention_range(p, t.position + t.first, t.n_kv, &t.begin, &t.all_end);
+    qrn_attention_range(p, t.position + t.last, t.n_kv, &t.all_begin, &t.end);
     return t;
 }
 
@@ -171,6 +181,21 @@ static __device__ __forceinline__ void wg_load_queries(const qrn_attention_param
     }
 }
 
+/* Asks for the queries of the tile whose block of threads comes when this one is done; by a warp.  Tiles
+ * with a window take as long as each other, and would all wait for the memory at once. */
+template <typename kind>
+static __device__ __forceinline__ void wg_ask_for_queries(const qrn_attention_params &p, int ahead)
+{
+    int64_t kv_head;
+    if (ahead == 0 || blockIdx.x + ahead >= gridDim.x || (p.q_batch | p.q_token | p.q_head) % 4)
+        return;
+    const qrn_attention_tile t = wg_tile(p, blockIdx.x + ahead, &kv_head);
+    if (!qrn_is_aligned(p.q, 16)) return;
+#pragma unroll 1
+    for (int r = qrn_lane(); r < t.n_rows; r += 32)
+        qrn_prefetch_bulk(qrn_attention_q(p, t, wg_row(p, t, kv_head, r)), kind::D * 4);
+}
+
 /* --- keys and values of plain buffers: one thread, bulk copies --- */
 
 template <typename kind>
@@ -198,7 +223,7 @@ static __device__ __forceinline__ void wg_produce(const qrn_attention_wgmma_para
     }
 }
 
-/* --- keys and values in pages: a warpgroup, 16 bytes a copy --- */
+/* --- keys and values in pages --- */
 
 /* Pages of a block: where this kv head's keys begin.  Of those that hold nothing to attend to
  * `exists` is false; NULL: the table has none, and what is attended to there is NaN. */
@@ -222,7 +247,7 @@ template <typename kind> struct wg_pages {
     }
 };
 
-/* 16 bytes a thread of 16 lines, lines 16 apart: the place within an atom stays. */
+/* A warpgroup's copies: 16 bytes a thread of 16 lines, lines 16 apart: the place within an atom stays. */
 static __device__ __forceinline__ void wg_copy_piece(const qrn_attention_params &p, char *to,
                                                      const char *from, bool reads)
 {
@@ -292,8 +317,8 @@ wg_copy_values(const qrn_attention_params &p, const wg_shared<kind> &s, const wg
 }
 
 template <typename kind>
-static __device__ __forceinline__ void wg_produce_paged(const qrn_attention_params &p,
-                                                        wg_shared<kind> &s)
+static __device__ __forceinline__ void wg_produce_paged_by_threads(const qrn_attention_params &p,
+                                                                   wg_shared<kind> &s)
 {
     qrn_ring<STAGES> ring;
     wg_pages<kind> now, next;
@@ -304,6 +329,64 @@ static __device__ __forceinline__ void wg_produce_paged(const qrn_attention_para
         wg_copy_keys<kind>(p, now, s.k[ring.stage], &s.k_full[ring.stage]);
         qrn_barrier_wait(&s.v_empty[ring.stage], ring.parity ^ 1);
         wg_copy_values<kind>(p, s, now, block, s.v[ring.stage], &s.v_full[ring.stage]);
+        now = next;
+    }
+}
+
+/* Keys that are not there are NaN; by all lanes of a warp. */
+template <typename kind>
+static __device__ __forceinline__ void wg_store_missing(const wg_pages<kind> &pages, char *to)
+{
+#pragma unroll
+    for (int i = 0; i < pages.n; i++)
+#pragma unroll 1
+        for (int x = qrn_lane() * 16; x < kind::D * QRN_LINE; x += 32 * 16)
+            if (pages.exists[i] && !pages.keys[i])
+                *(uint4 *)(to + i * kind::D * QRN_LINE + x) = make_uint4(~0u, ~0u, ~0u, ~0u);
+    qrn_fence_async();
+}
+
+/* One warp: bulk copies, one a page of keys and D / 64 of values.  What is not copied has keys that no
+ * row attends to, or that are NaN: whatever the values are. */
+template <typename kind>
+static __device__ __forceinline__ void wg_produce_paged(const qrn_attention_wgmma_params &p,
+                                                        wg_shared<kind> &s)
+{
+    const int D = kind::D, N = kind::N, page_bytes = PAGE * D * 2;
+    qrn_ring<STAGES> ring;
+    wg_pages<kind> now, next;
+    now.look_up(p.a, s, s.first);
+    for (int block = s.first; block < s.end; block++, ring.next()) {
+        char *const k = s.k[ring.stage], *const v = s.v[ring.stage];
+        int n_bytes = 0;
+#pragma unroll
+        for (int i = 0; i < now.n; i++) n_bytes += now.keys[i] ? page_bytes : 0;
+        next.look_up(p.a, s, block + 1);
+        qrn_barrier_wait(&s.k_empty[ring.stage], ring.parity ^ 1);
+        if (now.lacks) wg_store_missing<kind>(now, k);
+        __syncwarp();
+        if (qrn_lane() == 0) {
+            qrn_barrier_arrive_expecting(&s.k_full[ring.stage], n_bytes);
+#pragma unroll
+            for (int i = 0; i < now.n; i++)
+                if (now.keys[i])
+                    qrn_tensor_copy_at(k + i * D * QRN_LINE, &p.k, 0, 0, now.keys[i],
+                                       &s.k_full[ring.stage]);
+        }
+        qrn_barrier_wait(&s.v_empty[ring.stage], ring.parity ^ 1);
+        if (qrn_lane() == 0) {
+            qrn_barrier_arrive_expecting(&s.v_full[ring.stage], n_bytes);
+#pragma unroll
+            for (int i = 0; i < now.n; i++) {
+                if (!now.keys[i]) continue;
+                const char *from = now.keys[i] + p.a.n_kv_heads * page_bytes;
+#pragma unroll
+                for (int d = 0; d < D / 64; d++)
+                    qrn_tensor_copy_at(v + (d * N + i * PAGE) * QRN_LINE, &p.v, d * 64, 0, from,
+                                       &s.v_full[ring.stage]);
+            }
+        }
+        __syncwarp();
         now = next;
     }
 }

@@ -99,7 +99,7 @@ template <typename kind> struct wg_consumer {
     __device__ __forceinline__ void wait_full(qrn_barrier *full, int parity)
     {
         qrn_barrier_wait(full, parity);
-        if (kind::paged) qrn_fence_async();
+        if (kind::by_threads) qrn_fence_async();
     }
 
     __device__ __forceinline__ void release(qrn_barrier *empty)
@@ -179,15 +179,22 @@ template <typename kind> struct wg_consumer {
         for (int i = 0; i < D / 2; i++) o[i] *= change[i / 2 % 2];
     }
 
-    /* A block's values that are not finite become 0; by both warpgroups.  It is waited for here. */
+    /* A block's values that are not finite become 0, and those of keys that no row attends to; by both
+     * warpgroups.  It is waited for here. */
     __device__ __forceinline__ void clean(const qrn_ring<STAGES> &ring, int block)
     {
         if (wg_is_full(s, block)) return;
         const uint32_t all = kind::bf16 ? 0x7f807f80u : 0x7c007c00u;
         wait_full(&s.v_full[ring.stage], ring.parity);
         uint4 *at = (uint4 *)s.v[ring.stage];
+        const int from = (int)s.tile.begin - block * N, to = (int)s.tile.end - block * N;
 #pragma unroll 4
         for (int i = (int)threadIdx.x - PRODUCERS; i < N * D / 8; i += CONSUMERS) {
+            const int line = i / 8 % N;
+            if (line < from || line >= to) {
+                at[i] = make_uint4(0, 0, 0, 0);
+                continue;
+            }
             const uint4 v = at[i];
             uint32_t words[4] = {v.x, v.y, v.z, v.w}, bad = 0;
 #pragma unroll
@@ -373,15 +380,15 @@ template <typename kind> struct wg_consumer {
 template <typename kind>
 static __device__ __forceinline__ void wg_begin(const qrn_attention_params &p, wg_shared<kind> &s)
 {
-    s.tile = wg_tile(p, &s.kv_head);
+    s.tile = wg_tile(p, blockIdx.x, &s.kv_head);
     s.first = (int)(s.tile.begin / kind::N);
     s.end = s.tile.end > s.tile.begin ? (int)((s.tile.end + kind::N - 1) / kind::N) : s.first;
     s.full_first = (int)((s.tile.all_begin + kind::N - 1) / kind::N);
     s.full_end = (int)(s.tile.all_end / kind::N);
     s.bad = 0;
     for (int i = 0; i < STAGES; i++) {
-        qrn_barrier_init(&s.k_full[i], kind::paged ? PRODUCERS : 1);
-        qrn_barrier_init(&s.v_full[i], kind::paged ? PRODUCERS : 1);
+        qrn_barrier_init(&s.k_full[i], kind::by_threads ? PRODUCERS : 1);
+        qrn_barrier_init(&s.v_full[i], kind::by_threads ? PRODUCERS : 1);
         qrn_barrier_init(&s.k_empty[i], CONSUMERS / 32);
         qrn_barrier_init(&s.v_empty[i], CONSUMERS / 32);
     }
@@ -397,38 +404,45 @@ static __device__ __forceinline__ void wg_attention(const qrn_attention_wgmma_pa
     __syncthreads();
     if (s.tile.n_rows <= 0) return;
     if (threadIdx.x < PRODUCERS) {
-        qrn_registers_fewer<kind::paged ? 40 : 24>();
-        if constexpr (kind::paged)
-            wg_produce_paged<kind>(p.a, s);
-        else if (threadIdx.x == 0)
+        qrn_registers_fewer<40>();
+        if constexpr (kind::by_threads)
+            wg_produce_paged_by_threads<kind>(p.a, s);
+        else if (kind::paged && threadIdx.x < 32)
+            wg_produce_paged<kind>(p, s);
+        else if (!kind::paged && threadIdx.x == 0)
             wg_produce<kind>(p, s);
+        if (!kind::by_threads && qrn_warp() == 1) wg_ask_for_queries<kind>(p.a, p.ahead);
     } else {
-        qrn_registers_more<kind::paged ? 232 : 240>();
+        qrn_registers_more<232>();
         wg_consumer<kind>(p.a, s).run();
     }
 }
 
 /* attention_wgmma_cuda.c says how much shared memory there is. */
-static_assert(sizeof(wg_shared<wg_kind<256, false, true>>) <=
+static_assert(sizeof(wg_shared<wg_kind<256, false, PAGES>>) <=
                   128 * 256 * 2 + 8 * 64 * 256 * 2 + 1024,
               "");
-static_assert(sizeof(wg_shared<wg_kind<64, false, true>>) <= 128 * 64 * 2 + 8 * 128 * 64 * 2 + 1024,
+static_assert(sizeof(wg_shared<wg_kind<64, false, PAGES>>) <=
+                  128 * 64 * 2 + 8 * 128 * 64 * 2 + 1024,
               "");
 
-#define ATTENTION(name, D, bf16, paged)                                   \
+#define ATTENTION(name, D, bf16, source)                                  \
     QRN_DEVICE_FUNCTION(qrn_attention_wgmma_##name, QRN_WGMMA_THREADS, 1, \
                         qrn_attention_wgmma_params)                       \
     {                                                                     \
         QRN_DYNAMIC_SHARED(char, memory);                                 \
-        wg_attention<wg_kind<D, bf16, paged>>(p, memory);                 \
+        wg_attention<wg_kind<D, bf16, source>>(p, memory);                \
     }
 
-ATTENTION(f16_64, 64, false, false)
-ATTENTION(f16_128, 128, false, false)
-ATTENTION(f16_256, 256, false, false)
-ATTENTION(bf16_64, 64, true, false)
-ATTENTION(bf16_128, 128, true, false)
-ATTENTION(bf16_256, 256, true, false)
-ATTENTION(paged_64, 64, false, true)
-ATTENTION(paged_128, 128, false, true)
-ATTENTION(paged_256, 256, false, true)
+ATTENTION(f16_64, 64, false, TENSORS)
+ATTENTION(f16_128, 128, false, TENSORS)
+ATTENTION(f16_256, 256, false, TENSORS)
+ATTENTION(bf16_64, 64, true, TENSORS)
+ATTENTION(bf16_128, 128, true, TENSORS)
+ATTENTION(bf16_256, 256, true, TENSORS)
+ATTENTION(paged_64, 64, false, PAGES)
+ATTENTION(paged_128, 128, false, PAGES)
+ATTENTION(paged_256, 256, false, PAGES)
+ATTENTION(by_threads_64, 64, false, PAGES_BY_THREADS)
+ATTENTION(by_threads_128, 128, false, PAGES_BY_THREADS)
+ATTENTION(by_threads_256, 256, false, PAGES_BY_THREADS)

@@ -16,7 +16,7 @@ QRN_DEVICE_FUNCTION(qrn_cast, 256, 4, qrn_cast_params)
     }
 }
 
-QRN_DEVICE_FUNCTION(qrn_copy, 256, 4, qrn_copy_params)
+QRN_DEVICE_FUNCTION_ALONE(qrn_copy, 256, 4, qrn_copy_params)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t piece = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; piece < p.n_pieces;

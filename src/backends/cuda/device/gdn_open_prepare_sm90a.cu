@@ -2,7 +2,7 @@
  * gdn_open_chunk on Hopper, what can be done for all chunks at once: for each value head the inverse
  * of I + A with A[r][s] = beta_r exp(G_r - G_s) k_r.k_s (s < r), decayed scores q_r.k_s, gates.
  *
- * A block has a chunk of a key head: k k and k q come once from the tensor cores and stay in
+ * A block has a chunk of a key head, or, where these are few, a share of its value heads: k k and k q come once from the tensor cores and stay in
  * registers for the head's value heads. The inverse is float32: diagonal blocks of 16 by
  * substitution, a warp each; below them, a warp a block column, products of bf16 pairs (x = high +
  * low), turned, so that each result is the next one's operand as it is. A chunk of a value head
@@ -259,7 +259,11 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, 4, qrn_gdn_wgmma_params)
     __shared__ int wave;
     __shared__ bool exists;
     prepare_shared &z = *(prepare_shared *)qrn_align_shared(memory, QRN_ATOM);
-    const int64_t number = blockIdx.x / p.n_k_heads, of_wave = blockIdx.x - number * p.n_k_heads;
+    const int ratio = (int)(p.c.x.heads.n_v / p.c.x.heads.n_k),
+              share = (int)blockIdx.x % p.n_shares, each = (ratio + p.n_shares - 1) / p.n_shares,
+              begin = share * each, end = begin + each < ratio ? begin + each : ratio;
+    const int64_t item = (int)blockIdx.x / p.n_shares, number = item / p.n_k_heads,
+                  of_wave = item - number * p.n_k_heads;
     preparer x{p.c, z, nullptr, {}, (int)(p.first_k_head + of_wave)};
     if (threadIdx.x == 0) {
         exists = find_chunk(p.c, number, &sequence, &wave);
@@ -288,13 +292,12 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, 4, qrn_gdn_wgmma_params)
     }
     float kk[32], qk[32];
     multiply_tiles(z.tiles, kk, qk);
-    const int ratio = (int)(p.c.x.heads.n_v / p.c.x.heads.n_k);
-    qrn_gdn_piece *to = p.pieces + (number * p.n_k_heads + of_wave) * ratio;
-    for (int i = 0; i < ratio; i++, to++) {
-        const int slot = i % HEADS;
+    qrn_gdn_piece *to = p.pieces + item * ratio + begin;
+    for (int i = begin; i < end; i++, to++) {
+        const int slot = (i - begin) % HEADS;
         if (slot == 0) {
             __syncthreads(); /* tiles and the last heads' gates are done with */
-            if (i + qrn_warp() < ratio)
+            if (i + qrn_warp() < end)
                 x.sum_gates(qrn_warp(), gdn_value_head(p.c.x.heads, x.kh, i + qrn_warp()));
             __syncthreads();
         }
@@ -311,14 +314,33 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, 4, qrn_gdn_wgmma_params)
     }
 }
 
-/* Two elements a thread. */
-QRN_DEVICE_FUNCTION(qrn_gdn_open_round, 256, 8, qrn_gdn_round_params)
+/* Four elements of a row, which may lie anywhere. */
+static __device__ __forceinline__ float4 four_at(const float *from)
 {
-    const int64_t n = p.n_tokens * p.n_heads * (WIDTH / 2), step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        const int64_t row = i / (WIDTH / 2), t = row / p.n_heads;
-        const float *from = gdn_at(p.from, t, row - t * p.n_heads) + i % (WIDTH / 2) * 2;
-        p.to[i] = qrn_bf16_pair(from[0], from[1]);
+    if (qrn_is_aligned(from, 16)) return *(const float4 *)from;
+    return make_float4(from[0], from[1], from[2], from[3]);
+}
+
+/* A row a warp, several of them on their way at once. */
+QRN_DEVICE_FUNCTION(qrn_gdn_open_round, 256, 4, qrn_gdn_round_params)
+{
+    enum { AT_ONCE = QRN_GDN_ROUND_ROWS, WARPS = 8 };
+    const int64_t n = p.n_tokens * p.n_heads, step = (int64_t)gridDim.x * WARPS;
+    const int c = 4 * qrn_lane();
+    for (int64_t row = (int64_t)blockIdx.x * WARPS + qrn_warp(); row < n; row += AT_ONCE * step) {
+        float4 x[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int64_t r = row + i * step, t = r / p.n_heads;
+            if (r < n) x[i] = four_at(gdn_at(p.from, t, r - t * p.n_heads) + c);
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int64_t r = row + i * step;
+            if (r < n)
+                *(uint2 *)(p.to + (r * WIDTH + c) / 2) =
+                    make_uint2(qrn_bf16_pair(x[i].x, x[i].y), qrn_bf16_pair(x[i].z, x[i].w));
+        }
     }
 }
 
@@ -327,7 +349,7 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_round, 256, 8, qrn_gdn_round_params)
  * key head's keys and some of its value heads. */
 QRN_DEVICE_FUNCTION(qrn_gdn_open_leave, 256, 4, qrn_gdn_wgmma_params)
 {
-    enum { PARTS = QRN_GDN_WGMMA_PARTS, ELEMENTS = WIDTH / PARTS };
+    enum { PARTS = QRN_GDN_WGMMA_PARTS, ELEMENTS = WIDTH / PARTS, THREADS_LEAVE = 256 };
     const qrn_gdn_open_chunk_params &c = p.c;
     const int64_t item = blockIdx.x / PARTS, s = item / c.x.heads.n_k,
                   kh = item - s * c.x.heads.n_k, ratio = c.x.heads.n_v / c.x.heads.n_k;
@@ -340,13 +362,17 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_leave, 256, 4, qrn_gdn_wgmma_params)
         gdn_rows_of_chunk rows;
         g.find(c, q, wave);
         rows.find(q, wave);
-        for (int i = threadIdx.x; i < GDN_CHUNK * ELEMENTS; i += blockDim.x) {
-            const int r = i / ELEMENTS, e = part * ELEMENTS + i % ELEMENTS;
-            if (r < rows.open || r >= rows.end) continue;
+        float x[GDN_CHUNK * ELEMENTS / THREADS_LEAVE];
+        const int e = part * ELEMENTS + (int)threadIdx.x % ELEMENTS,
+                  r0 = (int)threadIdx.x / ELEMENTS;
+#pragma unroll /* loads at once */
+        for (int i = 0; i < GDN_CHUNK * ELEMENTS / THREADS_LEAVE; i++) {
+            const int r = r0 + i * (THREADS_LEAVE / ELEMENTS);
             const int64_t from = (rows.first + r) * c.x.k.token + kh * c.x.k.head + e;
-            g.k[(kh * WIDTH + e) * GDN_CHUNK + r] =
-                p.out_is_bf16 ? qrn_float_of_bf16(((const uint16_t *)c.x.k.data)[from])
-                              : c.x.k.data[from];
+            x[i] = 0.0f;
+            if (r < rows.open || r >= rows.end) continue;
+            x[i] = p.out_is_bf16 ? qrn_float_of_bf16(((const uint16_t *)c.x.k.data)[from])
+                                 : c.x.k.data[from];
         }
         for (int64_t i = part * 8 + qrn_warp(); i < ratio; i += 8 * PARTS) {
             const int64_t h = gdn_value_head(c.x.heads, kh, i);
@@ -357,6 +383,11 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_leave, 256, 4, qrn_gdn_wgmma_params)
                 const int r = 2 * qrn_lane() + n;
                 if (r >= rows.open && r < rows.end) g.G[h * GDN_CHUNK + r] = G[n];
             }
+        }
+#pragma unroll
+        for (int i = 0; i < GDN_CHUNK * ELEMENTS / THREADS_LEAVE; i++) {
+            const int r = r0 + i * (THREADS_LEAVE / ELEMENTS);
+            if (r >= rows.open && r < rows.end) g.k[(kh * WIDTH + e) * GDN_CHUNK + r] = x[i];
         }
         __syncthreads();
     }

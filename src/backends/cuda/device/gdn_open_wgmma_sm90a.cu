@@ -15,26 +15,32 @@
  *
  * Where few heads leave multiprocessors idle, parts of a sequence are worked on at once: first what
  * each part does to a state (its own from 0, and its transfer: the same from the identity with v =
- * 0), which are joined, then all parts with their true states.
+ * 0; without q and out, two blocks a multiprocessor), which are joined, then all parts with their
+ * true states.
  */
 #include "backends/cuda/device/gdn_wgmma.cuh"
 
-enum { STAGES = QRN_GDN_WGMMA_STAGES, COLUMNS = 64, PIECE = sizeof(qrn_gdn_piece) };
+enum { COLUMNS = 64, PIECE = sizeof(qrn_gdn_piece) };
 
-template <int n_groups> struct stage {
-    char k[TILE], q[TILE];
+template <int n_groups, bool makes_out> struct stage {
+    char k[TILE];
     __align__(1024) qrn_gdn_piece piece;
     __align__(1024) char v[n_groups * SQUARE];
+    char q[makes_out ? TILE : 1024];
 };
 
-template <int n_groups> struct wgmma_shared {
-    stage<n_groups> stages[STAGES];
-    char out[n_groups * SQUARE];
+template <int n_groups, bool makes_out> struct wgmma_shared {
+    enum { STAGES = makes_out ? QRN_GDN_WGMMA_STAGES : QRN_GDN_WGMMA_PART_STAGES };
+    stage<n_groups, makes_out> stages[STAGES];
+    char out[makes_out ? n_groups * SQUARE : 1024];
 };
 
-template <int n_groups> struct walker {
+/* makes_out: what is sought is out; else a part's own state, or its transfer. */
+template <int n_groups, bool makes_out> struct walker {
+    typedef wgmma_shared<n_groups, makes_out> shared;
+    typedef stage<n_groups, makes_out> stage_of;
     const qrn_gdn_wgmma_params &p;
-    wgmma_shared<n_groups> &z;
+    shared &z;
     qrn_barrier *full, *empty;
     const gdn_sequence &sequence;
     int h, kh, first; /* first: this warpgroup's column */
@@ -42,16 +48,15 @@ template <int n_groups> struct walker {
     int64_t piece_step;
     int first_wave, last_wave; /* the latter is not this part's */
 
-    /* What is sought: out, or a part's own state, or its transfer. */
-    template <bool has_q> __device__ void load(int wave, int at, bool has_v)
+    __device__ void load(int wave, int at, bool has_v)
     {
-        stage<n_groups> &s = z.stages[at];
+        stage_of &s = z.stages[at];
         gdn_rows_of_chunk rows;
         rows.find(sequence, wave);
-        qrn_barrier_arrive_expecting(&full[at], TILE + PIECE + (has_q ? TILE : 0) +
+        qrn_barrier_arrive_expecting(&full[at], TILE + PIECE + (makes_out ? TILE : 0) +
                                                     (has_v ? n_groups * SQUARE : 0));
         gdn_load_tile(s.k, &p.k, rows.first, kh, &full[at]);
-        if (has_q) gdn_load_tile(s.q, &p.q, rows.first, kh, &full[at]);
+        if (makes_out) gdn_load_tile(s.q, &p.q, rows.first, kh, &full[at]);
         qrn_bulk_copy(&s.piece, pieces + wave * piece_step, PIECE, &full[at]);
         for (int i = 0; has_v && i < n_groups; i++)
             qrn_tensor_copy(s.v + i * SQUARE, &p.v, first + COLUMNS * i, rows.first, h, &full[at]);
@@ -88,11 +93,12 @@ template <int n_groups> struct walker {
     }
 
     /* Open rows of earlier calls: k, and u [64][d_v] in the place of v. */
-    __device__ void place_open_rows(stage<n_groups> &s, const gdn_segment &g, const float *u)
+    __device__ void place_open_rows(stage_of &s, const gdn_segment &g, const float *u)
     {
         gdn_place_open_keys(s.k, g.k + (int64_t)kh * WIDTH * GDN_CHUNK, g.open, 128 * n_groups);
         const int mine = threadIdx.x % 128;
         char *v = s.v + threadIdx.x / 128 * SQUARE;
+#pragma unroll 1
         for (int i = mine; i < g.open * COLUMNS; i += 128)
             *gdn_in_tile(v, i / COLUMNS, i % COLUMNS) =
                 qrn_bf16_of_float(u[i / COLUMNS * WIDTH + first + i % COLUMNS]);
@@ -103,7 +109,7 @@ template <int n_groups> struct walker {
     /* x = v V - p x, as operands; rows from end on are not there. */
     template <bool whole>
     __device__ __forceinline__ void right_side(uint32_t (&to)[4][4], const float (&x)[32],
-                                               const stage<n_groups> &s, int end) const
+                                               const stage_of &s, int end) const
     {
         const char *v = s.v + threadIdx.x / 128 * SQUARE;
         const int lane = qrn_lane(), t = lane % 4 * 2;
@@ -210,12 +216,44 @@ template <int n_groups> struct walker {
             __syncwarp();
             return;
         }
+        if (p.out_is_aligned) {
+            put_floats(x, rows);
+            return;
+        }
         float *to = p.c.x.out + h * p.c.x.out_head + first + lane_row();
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const int r = i / 4 * 8 + lane % 4 * 2 + i % 2;
             if (r >= rows.open && r < rows.end)
                 to[(rows.first + r) * p.c.x.out_token + i % 4 / 2 * 8] = x[i];
+        }
+    }
+
+    /* Rows of f32: a warp's 16 columns of 16 tokens at a time by shared memory, where tokens are 20
+     * floats apart: no bank conflicts. */
+    __device__ __forceinline__ void put_floats(const float (&x)[32], const gdn_rows_of_chunk &rows)
+    {
+        enum { APART = 20 };
+        static_assert(4 * 16 * APART * 4 <= SQUARE, "");
+        const int lane = qrn_lane();
+        float *mine = (float *)(z.out + threadIdx.x / 128 * SQUARE) + qrn_warp() % 4 * 16 * APART;
+        float *const put = mine + lane % 4 * 2 * APART + lane / 4;
+        const float *const get = mine + lane / 4 * APART + lane % 4 * 4;
+        float *to = p.c.x.out + h * p.c.x.out_head + first + qrn_warp() % 4 * 16 + lane % 4 * 4;
+#pragma unroll
+        for (int part = 0; part < 4; part++) {
+            __syncwarp(); /* the last ones are read */
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                put[(i / 4 * 8 + i % 2) * APART + i % 4 / 2 * 8] = x[8 * part + i];
+            __syncwarp();
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int r = 16 * part + 8 * i + lane / 4;
+                const float4 v = *(const float4 *)(get + i * 8 * APART);
+                if (r >= rows.open && r < rows.end)
+                    *(float4 *)(to + (rows.first + r) * p.c.x.out_token) = v;
+            }
         }
     }
     __device__ void send_out(const gdn_rows_of_chunk &rows) const
@@ -245,29 +283,29 @@ template <int n_groups> struct walker {
     }
 
     /* By one lane of the last warps. */
-    template <bool makes_out> __device__ void load_all(bool has_v)
+    __device__ void load_all(bool has_v)
     {
-        qrn_ring<STAGES> ring;
+        qrn_ring<shared::STAGES> ring;
         for (int wave = first_wave; wave < last_wave; wave++, ring.next()) {
             qrn_barrier_wait(&empty[ring.stage], ring.parity ^ 1);
-            load<makes_out>(wave, ring.stage, has_v);
+            load(wave, ring.stage, has_v);
         }
     }
 
     /* From S on; u: of open rows.  Without out S is what is wanted. */
-    template <bool makes_out> __device__ void walk(float (&S)[64], const float *u)
+    __device__ void walk(float (&S)[64], const float *u)
     {
         const int n_waves = sequence.n_segments();
         float x[32], out[32];
         uint32_t rounded[8][4], a[4][4], b[4][4];
         gdn_rows_of_chunk rows, before = {};
         gdn_segment g;
-        qrn_ring<STAGES> ring;
+        qrn_ring<shared::STAGES> ring;
         int last_stage = 0;
         g.find(p.c, sequence, 0);
         round_state(rounded, S);
         for (int wave = first_wave; wave < last_wave; wave++, ring.next()) {
-            stage<n_groups> &s = z.stages[ring.stage];
+            stage_of &s = z.stages[ring.stage];
             rows.find(sequence, wave);
             const bool closes = rows.end == GDN_CHUNK, keeps = makes_out && wave >= n_waves - 2;
             if (keeps) g.find(p.c, sequence, wave);
@@ -386,6 +424,8 @@ static __device__ void keep_start(qrn_gdn_part &part, const float *state, const 
 template <int n_groups, bool makes_out>
 static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char *memory)
 {
+    typedef wgmma_shared<n_groups, makes_out> shared;
+    enum { STAGES = shared::STAGES };
     __shared__ qrn_barrier full[STAGES], empty[STAGES];
     __shared__ gdn_sequence sequence;
     const place<n_groups> at(p, makes_out);
@@ -394,7 +434,7 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
                   s = at.item / n_items, mine = at.item - s * n_items;
     const int kh = (int)(p.first_k_head + mine / ratio),
               h = (int)gdn_value_head(heads, kh, mine % ratio);
-    wgmma_shared<n_groups> &z = *(wgmma_shared<n_groups> *)qrn_align_shared(memory, QRN_ATOM);
+    shared &z = *(shared *)qrn_align_shared(memory, QRN_ATOM);
     if (threadIdx.x == 0) {
         sequence.find(p.c, s);
         for (int i = 0; i < STAGES; i++) {
@@ -429,18 +469,18 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
         u = parts[0].u;
     }
     const int group = (int)(threadIdx.x / 128) % n_groups;
-    walker<n_groups> w{p,
-                       z,
-                       full,
-                       empty,
-                       sequence,
-                       h,
-                       kh,
-                       at.first + group * COLUMNS,
-                       p.pieces + gdn_first_number(sequence) * n_items + mine,
-                       n_items,
-                       first_wave,
-                       last_wave};
+    walker<n_groups, makes_out> w{p,
+                                  z,
+                                  full,
+                                  empty,
+                                  sequence,
+                                  h,
+                                  kh,
+                                  at.first + group * COLUMNS,
+                                  p.pieces + gdn_first_number(sequence) * n_items + mine,
+                                  n_items,
+                                  first_wave,
+                                  last_wave};
     if (threadIdx.x < 128 * n_groups) {
         if (n_groups > 1) qrn_registers_more<240>();
         float S[64] = {};
@@ -448,12 +488,12 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
             w.identity(S);
         else if (makes_out || at.part == 0)
             w.load_state(S, state);
-        w.template walk<makes_out>(S, u);
+        w.walk(S, u);
         if (!makes_out)
             w.store_state(S, at.transfers ? parts[at.part].transfer : parts[at.part].own);
     } else {
         if (n_groups > 1) qrn_registers_fewer<24>();
-        if (threadIdx.x == 128 * n_groups) w.template load_all<makes_out>(!at.transfers);
+        if (threadIdx.x == 128 * n_groups) w.load_all(!at.transfers);
     }
 }
 
@@ -470,42 +510,45 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_walk_128, 384, 1, qrn_gdn_wgmma_params)
 }
 
 /* What the parts but the last one of a sequence do to its state. */
-QRN_DEVICE_FUNCTION(qrn_gdn_open_parts, 160, 1, qrn_gdn_wgmma_params)
+QRN_DEVICE_FUNCTION(qrn_gdn_open_parts, 160, 2, qrn_gdn_wgmma_params)
 {
     QRN_DYNAMIC_SHARED(char, memory);
     walk<1, false>(p, memory);
 }
 
-/* From part to part: own = transfer * the own before + own, in float32.  A block has 16 columns
- * of a value head of a sequence, a thread a row of them. */
-QRN_DEVICE_FUNCTION(qrn_gdn_open_join, 128, 4, qrn_gdn_wgmma_params)
+/* From part to part: own = transfer * the own before + own, in float32.  A block has 8 columns of a
+ * value head of a sequence, a thread a row of them; all loads of a part are on their way at once. */
+QRN_DEVICE_FUNCTION(qrn_gdn_open_join, 128, 2, qrn_gdn_wgmma_params)
 {
-    enum { AT_ONCE = 16, BLOCKS = WIDTH / AT_ONCE };
-    __shared__ float before[WIDTH][AT_ONCE];
+    enum { AT_ONCE = QRN_GDN_WGMMA_JOINED, BLOCKS = WIDTH / AT_ONCE };
+    __shared__ __align__(16) float before[WIDTH][AT_ONCE];
     const int r = threadIdx.x, first = (int)(blockIdx.x % BLOCKS) * AT_ONCE;
     qrn_gdn_part *part = p.parts + blockIdx.x / BLOCKS * (p.n_parts - 1);
     float x[AT_ONCE];
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) x[j] = part->own[r * WIDTH + first + j];
     for (int n = 1; n < p.n_parts - 1; n++) {
+        float4 m[WIDTH / 4];
         part++;
+#pragma unroll
+        for (int i = 0; i < WIDTH / 4; i++)
+            m[i] = *(const float4 *)(part->transfer + r * WIDTH + 4 * i);
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) before[r][j] = x[j];
+        for (int j = 0; j < AT_ONCE; j++) {
+            before[r][j] = x[j];
+            x[j] = part->own[r * WIDTH + first + j];
+        }
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) x[j] = part->own[r * WIDTH + first + j];
-#pragma unroll 8 /* loads at once */
-        for (int e = 0; e < WIDTH; e += 4) {
-            const float4 m = *(const float4 *)(part->transfer + r * WIDTH + e);
+        for (int i = 0; i < WIDTH / 4; i++)
 #pragma unroll
             for (int j = 0; j < AT_ONCE; j++) {
-                x[j] = fmaf(m.x, before[e][j], x[j]);
-                x[j] = fmaf(m.y, before[e + 1][j], x[j]);
-                x[j] = fmaf(m.z, before[e + 2][j], x[j]);
-                x[j] = fmaf(m.w, before[e + 3][j], x[j]);
+                x[j] = fmaf(m[i].x, before[4 * i][j], x[j]);
+                x[j] = fmaf(m[i].y, before[4 * i + 1][j], x[j]);
+                x[j] = fmaf(m[i].z, before[4 * i + 2][j], x[j]);
+                x[j] = fmaf(m[i].w, before[4 * i + 3][j], x[j]);
             }
-        }
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) part->own[r * WIDTH + first + j] = x[j];
     }

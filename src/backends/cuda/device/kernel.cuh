@@ -10,24 +10,22 @@
 #include <stdint.h>
 
 #ifndef QRN_EMULATED
-#define QRN_DEVICE_FUNCTION(name, n_threads, n_blocks, params)                  \
-    static __device__ __forceinline__ void name##_body(const struct params &p); \
-    extern "C" __global__ void __launch_bounds__(n_threads, n_blocks)           \
-        name(const __grid_constant__ struct params p)                           \
-    {                                                                           \
-        qrn_grid_begins();                                                      \
-        qrn_grid_waits();                                                       \
-        name##_body(p);                                                         \
-    }                                                                           \
-    static __device__ __forceinline__ void name##_body(const struct params &p)
+#define QRN_DEVICE_FUNCTION(name, n_threads, n_blocks, params) \
+    QRN_DEVICE_FUNCTION_AFTER(qrn_grid_begins(), qrn_grid_waits(), name, n_threads, n_blocks, params)
 /* The same, but what is done before the function calls qrn_grid_waits overlaps with what was launched
- * before: it reads nothing but p, and asks for lines at most. */
-#define QRN_DEVICE_FUNCTION_EARLY(name, n_threads, n_blocks, params)            \
+ * before: it reads nothing but p, packed weights and numbers that stay (launch.h), and asks for lines. */
+#define QRN_DEVICE_FUNCTION_EARLY(name, n_threads, n_blocks, params) \
+    QRN_DEVICE_FUNCTION_AFTER(qrn_grid_begins(), (void)0, name, n_threads, n_blocks, params)
+/* For what makes packed weights, or copies them: nothing that comes after begins before it has ended. */
+#define QRN_DEVICE_FUNCTION_ALONE(name, n_threads, n_blocks, params) \
+    QRN_DEVICE_FUNCTION_AFTER((void)0, qrn_grid_waits(), name, n_threads, n_blocks, params)
+#define QRN_DEVICE_FUNCTION_AFTER(begins, first, name, n_threads, n_blocks, params) \
     static __device__ __forceinline__ void name##_body(const struct params &p); \
     extern "C" __global__ void __launch_bounds__(n_threads, n_blocks)           \
         name(const __grid_constant__ struct params p)                           \
     {                                                                           \
-        qrn_grid_begins();                                                      \
+        begins;                                                                 \
+        first;                                                                  \
         name##_body(p);                                                         \
     }                                                                           \
     static __device__ __forceinline__ void name##_body(const struct params &p)

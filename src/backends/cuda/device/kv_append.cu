@@ -45,6 +45,15 @@ QRN_DEVICE_FUNCTION(qrn_kv_append_paged, 256, 2, qrn_kv_append_paged_params)
     const int64_t d = p.paged.head_dim, tiles = (d + TILE - 1) / TILE;
     const int64_t first = blockIdx.x / tiles * TILE, at = blockIdx.x % tiles * TILE;
     const int lane = qrn_lane(), warp = qrn_warp();
+    /* Rows are on their way while warp 0 finds out where they go. */
+    const float *x = values ? p.v + blockIdx.y * p.v_head : p.k + blockIdx.y * p.k_head;
+    const int64_t stride = values ? p.v_token : p.k_token;
+    float rows[TILE / TILE_ROWS];
+#pragma unroll
+    for (int i = 0; i < TILE / TILE_ROWS; i++) {
+        const int64_t t = first + warp + i * TILE_ROWS;
+        rows[i] = t < p.paged.n_tokens && at + lane < d ? x[t * stride + at + lane] : 0.0f;
+    }
     if (warp == 0) {
         const int64_t t = first + lane;
         char *head = nullptr;
@@ -62,15 +71,14 @@ QRN_DEVICE_FUNCTION(qrn_kv_append_paged, 256, 2, qrn_kv_append_paged_params)
         heads[lane] = head ? head + nth * QRN_PAGE * d * (p.half ? 2 : 4) : nullptr;
     }
     __syncthreads();
-    const float *x = values ? p.v + blockIdx.y * p.v_head : p.k + blockIdx.y * p.k_head;
-    const int64_t stride = values ? p.v_token : p.k_token;
-    for (int i = warp; i < TILE; i += TILE_ROWS) {
+#pragma unroll
+    for (int n = 0; n < TILE / TILE_ROWS; n++) {
+        const int i = warp + n * TILE_ROWS;
         if (!heads[i] || at + lane >= d) continue;
-        const float y = x[(first + i) * stride + at + lane];
         if (values)
-            put(heads[i], p.half, slots[i] * d + at + lane, y);
+            put(heads[i], p.half, slots[i] * d + at + lane, rows[n]);
         else
-            tile[i][lane] = y;
+            tile[i][lane] = rows[n];
     }
     if (values) return;
     __syncthreads();

@@ -9,8 +9,8 @@
  *
  * An output is acc += e over the 128 k in ascending order, where e is what the 8 mma of them make
  * from 0: the same bits whatever else is in the call. */
-#include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/mma.cuh"
+#include "backends/cuda/device/x_bf16.cuh"
 
 enum { WARPS = 8 };
 
@@ -64,17 +64,7 @@ static __device__ __forceinline__ void load_x(const qrn_matmul_params &p, const 
                                               warp_memory &s, int r)
 {
     const int lane = qrn_lane();
-    uint16_t h[4];
-    if (p.x_dtype == QRN_BF16) {
-        qrn_load4((const uint16_t *)row, k + 4 * lane, p.w.k, h);
-    } else {
-        float v[4];
-        qrn_load4((const float *)row, k + 4 * lane, p.w.k, v);
-#pragma unroll
-        for (int i = 0; i < 4; i++) h[i] = qrn_bf16_of_float(v[i]);
-    }
-    *(uint2 *)(piece_of(s, r, lane / 2) + lane % 2 * 8) =
-        make_uint2(h[0] | (uint32_t)h[1] << 16, h[2] | (uint32_t)h[3] << 16);
+    *(uint2 *)(piece_of(s, r, lane / 2) + lane % 2 * 8) = qrn_four_of_x(p, row, k + 4 * lane);
 }
 
 /* 32 rows of weights and n_columns times 8 of x, 128 k. */

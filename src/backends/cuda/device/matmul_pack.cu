@@ -69,7 +69,7 @@ static __device__ __forceinline__ void put_heads(const qrn_panel_form &p, const 
     }
 }
 
-QRN_DEVICE_FUNCTION(qrn_matmul_pack, 128, 1, qrn_matmul_pack_params)
+QRN_DEVICE_FUNCTION_ALONE(qrn_matmul_pack, 128, 1, qrn_matmul_pack_params)
 {
     const qrn_panel_form form = qrn_panel_form_of(p.w.dtype, p.w);
     const int64_t n_panels = (p.w.k + QRN_PANEL_K - 1) / QRN_PANEL_K;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Products of weights in rows, of every type: a warp an output of up to four rows of x.
  *
- * Plain floats are read once by lanes side by side, as fast as memory gives them when rows of x are few.
  * Blocks are read 128 k a lane: lines come whole, from the first cache after the first lane.  It is the
- * kernel that always works; what is multiplied often is packed (matmul_vec.cu, matmul_tiles.cu). */
+ * kernel that always works; what is multiplied often is packed (matmul_vec.cu, matmul_tiles.cu), or plain
+ * floats (matmul_floats.cu). */
 #include "backends/cuda/device/weights_float.cuh"
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/products.cuh"
@@ -35,50 +35,6 @@ static __device__ __forceinline__ void no_such_matrix(const qrn_matmul_params &p
 {
     const float nan = __uint_as_float(0x7fc00000u), all[ROWS] = {nan, nan, nan, nan};
     store(p, at, all);
-}
-
-/* Weights 4 lane + 128 i + j of a row, and those of x, are a lane's, in that order. */
-static __device__ __forceinline__ void sum_floats(const qrn_matmul_params &p, const place &at,
-                                                  float (&acc)[ROWS])
-{
-    const qrn_weight_row w = qrn_row_of_weights(p.w, p.w2, at.tile.matrix, at.n);
-    const float *x[ROWS];
-    for (int r = 0; r < ROWS; r++)
-        x[r] = (const float *)qrn_x_row(p, qrn_row_of_tile(p, at.tile, r < at.tile.n_rows ? r : 0).i_x);
-    const bool simple = w.dtype == QRN_F32 || w.dtype == QRN_F16 || w.dtype == QRN_BF16;
-#pragma unroll 2
-    for (int64_t k = 4 * qrn_lane(); k < p.w.k; k += QRN_PIECE) {
-        float v[4], y[4];
-        if (simple)
-            qrn_load4_of(w.dtype, (const char *)w.blocks, k, p.w.k, v);
-        else
-            for (int j = 0; j < 4; j++) v[j] = k + j < p.w.k ? qrn_float_at(w.dtype, w.blocks, k + j) : 0.0f;
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            if (r >= at.tile.n_rows) break;
-            qrn_load4(x[r], k, p.w.k, y);
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                if (k + j < p.w.k) acc[r] = fmaf(v[j], y[j], acc[r]);
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) acc[r] = qrn_warp_sum(acc[r]);
-}
-
-QRN_DEVICE_FUNCTION(qrn_matmul_rows_floats, 256, 1, qrn_matmul_params)
-{
-    const int64_t step = (int64_t)gridDim.x * (blockDim.x / 32);
-    for (int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + qrn_warp(); i < p.n_tiles * p.w.n; i += step) {
-        const place at = place_of(p, i);
-        float acc[ROWS] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (at.tile.matrix == p.n_matrices) {
-            no_such_matrix(p, at);
-            continue;
-        }
-        sum_floats(p, at, acc);
-        store(p, at, acc);
-    }
 }
 
 /* Sums of 128 k in one thread, k ascending from 0; then acc += sum, k ascending. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Products of packed weights with few rows of x, for each type a function of its own.
+ * Products of packed weights with few rows of x, for each type a function of its own, on any GPU; Hopper
+ * has matmul_stream.cuh.
  *
  * Bound by reading weights once.  A block has 32 rows of a matrix, a lane a row; its warps take panels
  * of 128 k in turn, so that several thousand bytes are under way in each multiprocessor; x lies in

@@ -51,6 +51,15 @@ static __device__ __forceinline__ void qrn_mma_s8(int (&c)[4], const uint32_t (&
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* The same of half as many k: registers 0 and 1 of a, 0 of b. */
+static __device__ __forceinline__ void qrn_mma_s8_short(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a0), "r"(a1), "r"(b));
+}
+
 static __device__ __forceinline__ uint32_t qrn_shared_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);

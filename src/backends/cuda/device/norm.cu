@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * rms_norm and l2_norm: a row is a warp's or a block's, which walks it in pieces of 128 elements,
- * once for the squares and once for the results; the second time it comes from a cache. */
-#include "backends/cuda/device/rows.cuh"
-#include "backends/cuda/norm_cuda.h"
+ * rms_norm and l2_norm of rows of any length and alignment: a row is a warp's or a block's, which
+ * walks it in pieces of 128 elements, once for the squares and once for the results; the second
+ * time it comes from a cache. */
+#include "backends/cuda/device/norm.cuh"
 
 enum { WARPS = 8 };
 
@@ -103,23 +103,18 @@ template <int n_warps> static __device__ __forceinline__ void l2_norm(const qrn_
             for (int j = 0; j < 4; j++) most = fmaxf(most, fabsf(v[j]));
         }
         most = qrn_block_max<n_warps>(most, shared);
-        /* The exponent of most, kept where both powers are normal floats. */
-        const int biased = (int)(__float_as_uint(most) >> 23);
-        const int exponent = most == 0.0f ? 127 : biased < 2 ? 2 : biased > 252 ? 252 : biased;
-        const float down = __uint_as_float((uint32_t)(254 - exponent) << 23);
+        const float down = qrn_l2_down(most);
         for (int64_t i = rows.begin; i < d; i += rows.stride) {
             qrn_load4(x, i, d, v);
 #pragma unroll
             for (int j = 0; j < 4; j++) squares = fmaf(v[j] * down, v[j] * down, squares);
         }
         squares = qrn_block_sum<n_warps>(squares, shared);
-        const double eps = (double)p.eps * (double)down * (double)down;
-        const double factor = (double)p.scale / sqrt((double)squares + eps);
-        /* Above what a float holds only if the row is all zeros and eps too. */
+        const float factor = qrn_l2_factor(squares, down, p.eps, p.scale);
         for (int64_t i = rows.begin; i < d; i += rows.stride) {
             qrn_load4(x, i, d, v);
 #pragma unroll
-            for (int j = 0; j < 4; j++) v[j] = v[j] * down * (float)factor;
+            for (int j = 0; j < 4; j++) v[j] = v[j] * down * factor;
             qrn_store4(out, i, d, v);
         }
     }

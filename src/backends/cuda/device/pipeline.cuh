@@ -104,6 +104,20 @@ static __device__ __forceinline__ void qrn_tensor_copy(void *shared, const qrn_t
                  : "memory");
 }
 
+/* The same by a map of anywhere: element x, line y of what begins at `at`, a multiple of 64. */
+static __device__ __forceinline__ void qrn_tensor_copy_at(void *shared, const qrn_tensor_map *map,
+                                                          int x, int y, const void *at,
+                                                          qrn_barrier *b)
+{
+    const uint64_t address = (uint64_t)(uintptr_t)at;
+    const int near = (int)(address & ((1u << QRN_MAP_NEAR_BITS) - 1)) / QRN_MAP_STEP,
+              far = (int)(address >> QRN_MAP_NEAR_BITS) - 1;
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(qrn_shared_address(shared)),
+                 "l"(map), "r"(x), "r"(y), "r"(near), "r"(far), "r"(qrn_shared_address(b))
+                 : "memory");
+}
+
 /* Registers of each thread of this warpgroup from here on, a multiple of 8.  All of its warps. */
 template <int n> static __device__ __forceinline__ void qrn_registers_more()
 {
@@ -112,6 +126,18 @@ template <int n> static __device__ __forceinline__ void qrn_registers_more()
 template <int n> static __device__ __forceinline__ void qrn_registers_fewer()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
+}
+
+/* A word that another block writes: with what came before it in that block's order. */
+static __device__ __forceinline__ uint32_t qrn_load_acquire(const uint32_t *p)
+{
+    uint32_t x;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+static __device__ __forceinline__ void qrn_store_release(uint32_t *p, uint32_t x)
+{
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory");
 }
 
 /* p, rounded up in shared memory; n is a power of 2. */

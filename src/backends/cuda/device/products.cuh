@@ -13,7 +13,7 @@ struct qrn_run_sums {
     int isum, tsum;
 };
 
-static __device__ __forceinline__ bool qrn_has_min(const qrn_form &f)
+static __device__ __forceinline__ constexpr bool qrn_has_min(const qrn_form &f)
 {
     return f.head == QRN_HEAD_PAIR || f.head == QRN_HEAD_SCALES;
 }

@@ -37,7 +37,7 @@ static __device__ __forceinline__ qrn_tile qrn_find_tile(const qrn_ragged &r, in
         const int64_t s = s0 + lane;
         int64_t begin = 0, end = 0;
         if (s < r.n_seqs) qrn_sequence(r, s, &begin, &end);
-        int n = (int)((end - begin + tile - 1) / tile);
+        int n = (int)(((unsigned)(end - begin) + (unsigned)tile - 1) / (unsigned)tile);
         if (s < r.n_seqs && n < least) n = least;
         int sum = n;
 #pragma unroll

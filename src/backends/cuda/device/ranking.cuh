@@ -19,6 +19,12 @@ static __device__ __forceinline__ uint32_t qrn_order_of(float x)
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
+/* The value that has this place, which is not 0. */
+static __device__ __forceinline__ float qrn_value_at(uint32_t order)
+{
+    return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
+}
+
 static __device__ __forceinline__ qrn_rank qrn_rank_of(float x, int64_t i)
 {
     return (qrn_rank)qrn_order_of(x) << 32 | (uint32_t) ~(uint32_t)i;

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ * gdn_open_chunk of one token a sequence, d 128: what the tables say of a head, and dots of a column
+ * with the token's k and q. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_TOKEN_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_TOKEN_CUH
+
+#include "backends/cuda/device/gdn_open_step.cuh"
+
+enum { TOKEN_D = 128 };
+
+enum gdn_token_kind { NOTHING, ONE_TOKEN, OTHER };
+
+/* Loads that need not wait for each other; heads and sequences are counted in 32 bits, whose divisions
+ * take a fifth of the time. */
+struct gdn_token_head {
+    int64_t begin;
+    int n, h, kh, position;
+    uint64_t state, next_state, own_rows; /* of chunks */
+    float gate, beta;
+
+    __device__ void find(const qrn_gdn_open_chunk_params &p, int s, int head)
+    {
+        const uint64_t *states = p.state + s * p.state_stride, *r = p.rows + s * p.rows_stride;
+        const unsigned n_k = (unsigned)p.x.heads.n_k;
+        int64_t end;
+        h = head;
+        kh = (int)(p.x.heads.tiled ? (unsigned)head % n_k
+                                   : (unsigned)head / ((unsigned)p.x.heads.n_v / n_k));
+        position = p.position[s];
+        const uint64_t even_state = states[1], odd_state = states[2], even_rows = r[0],
+                       odd_rows = r[1];
+        qrn_sequence(p.x.sequences, s, &begin, &end);
+        n = (int)(end - begin);
+        const bool is_odd = position / GDN_CHUNK & 1;
+        state = states[0] + p.state_offset;
+        next_state = (is_odd ? even_state : odd_state) + p.state_offset;
+        own_rows = (is_odd ? odd_rows : even_rows) + p.rows_offset;
+    }
+    __device__ int open() const { return position % GDN_CHUNK; }
+    __device__ bool ends() const { return open() == GDN_CHUNK - 1; }
+    __device__ int kind() const
+    {
+        if (n == 0) return NOTHING;
+        if (position < 0 || n != 1) return OTHER;
+        return (state | own_rows | (ends() ? next_state : 0)) % 16 ? OTHER : ONE_TOKEN;
+    }
+    __device__ void find_gates(const qrn_gdn_open_chunk_params &p)
+    {
+        if (n == 0) return;
+        gate = *gdn_at(p.x.g, begin, h);
+        beta = *gdn_at(p.x.beta, begin, h);
+    }
+
+    __device__ const float *S() const { return (const float *)(uintptr_t)state + square(h); }
+    /* NULL: the chunk stays open. */
+    __device__ float *next() const
+    {
+        return ends() ? (float *)(uintptr_t)next_state + square(h) : nullptr;
+    }
+    __device__ double *G() const { return (double *)(uintptr_t)own_rows + h * GDN_CHUNK; }
+    __device__ float *k(const qrn_gdn_open_chunk_params &p) const
+    {
+        const uintptr_t G = (uintptr_t)own_rows;
+        return (float *)(G + p.x.heads.n_v * GDN_CHUNK * sizeof(double)) + rows(kh);
+    }
+    __device__ float *u(const qrn_gdn_open_chunk_params &p) const
+    {
+        return k(p) + rows((int)p.x.heads.n_k - kh + h);
+    }
+    __device__ bool keeps_key(const qrn_gdn_open_chunk_params &p) const
+    {
+        const unsigned n_k = (unsigned)p.x.heads.n_k;
+        return p.x.heads.tiled ? (unsigned)h < n_k
+                               : (unsigned)h % ((unsigned)p.x.heads.n_v / n_k) == 0;
+    }
+
+    static __device__ int64_t square(int head) { return (int64_t)head * (TOKEN_D * TOKEN_D); }
+    static __device__ int64_t rows(int head) { return (int64_t)head * (TOKEN_D * GDN_CHUNK); }
+};
+
+/* Adds n elements of a column, stride apart, with k and q. */
+template <int ahead>
+static __device__ __forceinline__ void gdn_add_column(two_sums &sum, const float *k, const float *q,
+                                                      const float *x, int stride, int n)
+{
+    static_assert(ahead % 4 == 0, "");
+#pragma unroll ahead / 4
+    for (int i = 0; i < n; i += 4) {
+        const float4 k4 = *(const float4 *)(k + i), q4 = *(const float4 *)(q + i);
+        const float x0 = x[i * stride], x1 = x[(i + 1) * stride], x2 = x[(i + 2) * stride],
+                    x3 = x[(i + 3) * stride];
+        sum.k = fmaf(x0, k4.x, sum.k);
+        sum.q = fmaf(x0, q4.x, sum.q);
+        sum.k = fmaf(x1, k4.y, sum.k);
+        sum.q = fmaf(x1, q4.y, sum.q);
+        sum.k = fmaf(x2, k4.z, sum.k);
+        sum.q = fmaf(x2, q4.z, sum.q);
+        sum.k = fmaf(x3, k4.w, sum.k);
+        sum.q = fmaf(x3, q4.w, sum.q);
+    }
+}
+
+/* Adds n rows of u, stride apart, to v's side a and out's side b; n_there: rows that may be read. */
+template <int n_there>
+static __device__ __forceinline__ void gdn_add_rows(float &a, float &b, const float2 *coef,
+                                                    const float *u, int stride, int n)
+{
+    enum { AT_ONCE = 16 };
+    static_assert(n_there % AT_ONCE == 0, "");
+    for (int s = 0; s < n; s += AT_ONCE) {
+        float2 c[AT_ONCE];
+        float x[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            c[i] = coef[s + i];
+            x[i] = u[(s + i) * stride];
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (s + i >= n) continue;
+            a = fmaf(c[i].x, x[i], a);
+            b = fmaf(c[i].y, x[i], b);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT
+ * Products of bf16 weights in rows with up to 8 rows of x rounded to bf16, on Hopper.
+ *
+ * Bound by reading weights once: 18.5 bytes a clock and multiprocessor, a panel of 32 rows by 128 k (8 KiB)
+ * every 443 clocks.  A warp multiplies one in about 500, and eight share them; so all depends on
+ * copies never stopping.
+ *
+ * Where matrices are so small that groups of 32 rows leave multiprocessors without one, groups have 16.
+ *
+ * Each multiprocessor has one block, which takes an equal share of all panels (shares.cuh).  One thread
+ * copies them by a map into a ring, a slot for each, 64 to 96 KiB on their way; whatever wrote
+ * weights must have ended before, but the second cache is asked for the first ones while it runs.  The next
+ * launch's blocks may begin when the last copies have: earlier, what they ask for would be gone
+ * again before they read it.  Shared memory leaves room for such a block where rows of x are few.
+ *
+ * A warp reads a panel's weights from shared memory as fragments of mma: a lane 16 bytes of a row, four
+ * lanes 64 that lie together.  Rows are dealt to lanes so that eight lanes meet all banks
+ * (row_of_lane).  It leaves e, what its 8 mma make from 0, in shared memory, and another warp adds acc += e
+ * over the panels in ascending order: the bits of matmul_bf16.cu.
+ *
+ * Rows of x are rounded into shared memory once, whole, while the ring fills; those that are too long for it
+ * are matmul_several_sm90a.cu's. */
+#include "backends/cuda/device/matmul_job.cuh"
+#include "backends/cuda/device/once.cuh"
+#include "backends/cuda/device/shares.cuh"
+#include "backends/cuda/device/x_bf16.cuh"
+#include "backends/cuda/device/wgmma.cuh"
+#include "backends/cuda/matmul_few_cuda.h"
+
+struct few_shared {
+    char *ring;
+    uint8_t *x;  /* [panel][row][QRN_FEW_X] */
+    float *sums; /* [slot][row of x][QRN_FEW_P] */
+    qrn_barrier *full, *empty, *done, *taken; /* of each slot: weights, then sums, there and read */
+};
+
+/* A slot of the ring.  It is always the same warp's, or one that runs ahead would take a slot's turn before
+ * for its own. */
+struct few_place {
+    int at = 0, parity = 0;
+    __device__ __forceinline__ void next(int n_slots)
+    {
+        if (++at < n_slots) return;
+        at = 0;
+        parity ^= 1;
+    }
+    /* The next one of a warp; how many panels on that is. */
+    __device__ __forceinline__ int next_of(int warp, int n_slots)
+    {
+        const int before = at;
+        at += QRN_FEW_WARPS;
+        if (at < n_slots) return QRN_FEW_WARPS;
+        at = warp;
+        parity ^= 1;
+        return n_slots - before + warp;
+    }
+};
+
+/* --- one thread copies --- */
+
+template <int ROWS> struct few_reader {
+    qrn_share_walk walk;
+
+    __device__ __forceinline__ void ask(const qrn_matmul_few_params &p, const qrn_share &share)
+    {
+        if (!walk.end) return;
+        for (int i = 0; i < 2; i++)
+            qrn_tensor_prefetch(&p.w, walk.panel * QRN_PANEL_K + i * QRN_FEW_BOX_K,
+                                walk.group * ROWS, 0);
+        walk.next(share, p.n_panels);
+    }
+    __device__ __forceinline__ void copy(const qrn_matmul_few_params &p, const qrn_share &share, char *to,
+                                         qrn_barrier *full, uint64_t hint)
+    {
+        qrn_barrier_arrive_expecting(full, qrn_few_panel_bytes(ROWS));
+        for (int i = 0; i < 2; i++)
+            qrn_tensor_copy_hinted(to + i * ROWS * QRN_LINE, &p.w,
+                                   walk.panel * QRN_PANEL_K + i * QRN_FEW_BOX_K,
+                                   walk.group * ROWS, 0, full, hint);
+        walk.next(share, p.n_panels);
+    }
+};
+
+template <int ROWS>
+static __device__ __forceinline__ void copies(const qrn_matmul_few_params &p, const few_shared &s,
+                                              const qrn_share &share)
+{
+    const uint64_t hint = qrn_read_once();
+    few_reader<ROWS> asked, copied;
+    few_place ring;
+    asked.walk.start(share, p.n_panels);
+    copied.walk.start(share, p.n_panels);
+    for (int i = 0; i < p.n_asked; i++) asked.ask(p, share);
+    qrn_grid_waits();
+    while (copied.walk.end) {
+        qrn_barrier_wait(&s.empty[ring.at], ring.parity ^ 1);
+        copied.copy(p, share, s.ring + ring.at * qrn_few_panel_bytes(ROWS), &s.full[ring.at], hint);
+        ring.next(p.n_slots);
+    }
+    qrn_grid_begins();
+}
+
+/* --- warps that multiply --- */
+
+/* A piece of 16 bytes of a row: those of odd rows stand elsewhere, so that eight lanes meet all banks. */
+static __device__ __forceinline__ uint8_t *piece_of(uint8_t *x, int row, int piece)
+{
+    return x + row * QRN_FEW_X + 16 * (piece ^ (row & 1) << 2);
+}
+
+/* Where four k of row r of x, which a lane has rounded, are read as fragments. */
+static __device__ __forceinline__ void put_x(const qrn_matmul_few_params &p, const few_shared &s, int r,
+                                             int panel, uint2 v)
+{
+    uint8_t *x = s.x + panel * p.n_rows * QRN_FEW_X;
+    *(uint2 *)(piece_of(x, r, qrn_lane() / 2) + qrn_lane() % 2 * 8) = v;
+}
+
+/* As it is in memory. */
+static __device__ __forceinline__ uint2 rounded(uint2 v)
+{
+    return v;
+}
+static __device__ __forceinline__ uint2 rounded(float4 v)
+{
+    return make_uint2(qrn_bf16_of_float(v.x) | (uint32_t)qrn_bf16_of_float(v.y) << 16,
+                      qrn_bf16_of_float(v.z) | (uint32_t)qrn_bf16_of_float(v.w) << 16);
+}
+
+/* All rows of x, in fours that are aligned: a warp 128 k of one, eight of them under way, with nothing to
+ * decide between loads. */
+template <typename Four>
+static __device__ __forceinline__ void round_fours(const qrn_matmul_few_params &p, const few_shared &s)
+{
+    enum { MANY = 8 };
+    const int n = p.n_rows * p.n_panels, n_fours = (int)(p.job.w.k / 4);
+    for (int first = qrn_warp(); first < n; first += MANY * QRN_FEW_WARPS) {
+        Four v[MANY];
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            const int i = first + j * QRN_FEW_WARPS, r = i / p.n_panels;
+            const int four = (i - r * p.n_panels) * (QRN_PANEL_K / 4) + qrn_lane();
+            v[j] = Four();
+            if (i < n && four < n_fours)
+                v[j] = *((const Four *)(uintptr_t)(p.job.x.data + (uint64_t)(r * p.x_stride)) + four);
+        }
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            const int i = first + j * QRN_FEW_WARPS, r = i / p.n_panels;
+            if (i < n) put_x(p, s, r, i - r * p.n_panels, rounded(v[j]));
+        }
+    }
+}
+
+/* All rows of x. */
+static __device__ __forceinline__ void round_x(const qrn_matmul_few_params &p, const few_shared &s)
+{
+    if (p.x_stride > 0) {
+        if (p.job.x_dtype == QRN_BF16) round_fours<uint2>(p, s);
+        else round_fours<float4>(p, s);
+        return;
+    }
+#pragma unroll 1
+    for (int i = qrn_warp(); i < p.n_rows * p.n_panels; i += QRN_FEW_WARPS) {
+        const int r = i / p.n_panels, panel = i - r * p.n_panels;
+        put_x(p, s, r, panel,
+              qrn_four_of_x(p.job, qrn_x_row(p.job, r), (int64_t)panel * QRN_PANEL_K + 4 * qrn_lane()));
+    }
+}
+
+/* A lane's part of x of a panel: of row lane / 4 every fourth piece of 8 k. */
+static __device__ __forceinline__ void load_x(const qrn_matmul_few_params &p, const few_shared &s, int panel,
+                                              uint4 (&x)[4])
+{
+    const int r = qrn_lane() / 4, t = qrn_lane() % 4;
+    uint8_t *from = s.x + panel * p.n_rows * QRN_FEW_X;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        x[j] = r < p.n_rows ? *(const uint4 *)piece_of(from, r, 4 * j + t) : make_uint4(0, 0, 0, 0);
+}
+
+/* The row of eight that a lane has: two neighbours differ in bit 2, which swizzled lines of copies keep in
+ * different banks. */
+static __device__ __forceinline__ int row_of_lane()
+{
+    const int group = qrn_lane() / 4;
+    return group / 2 | (group & 1) << 2;
+}
+
+/* Of 16 rows of a panel, those from 16 i on. */
+template <int ROWS>
+static __device__ __forceinline__ void multiply(const char *panel, int i, const uint4 (&x)[4], float (&e)[4])
+{
+    const int t = qrn_lane() % 4;
+    const char *rows = panel + (16 * i + row_of_lane()) * QRN_LINE;
+#pragma unroll
+    for (int n = 0; n < 4; n++) e[n] = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const char *at = rows + j / 2 * ROWS * QRN_LINE + ((4 * (j % 2) + t) ^ row_of_lane()) * 16;
+        const uint4 up = *(const uint4 *)at, down = *(const uint4 *)(at + 8 * QRN_LINE);
+        const uint32_t a[4] = {up.x, down.x, up.y, down.y}, b[4] = {up.z, down.z, up.w, down.w};
+        const uint32_t first[2] = {x[j].x, x[j].y}, second[2] = {x[j].z, x[j].w};
+        qrn_mma_bf16(e, a, first);
+        qrn_mma_bf16(e, b, second);
+    }
+}
+
+template <int ROWS>
+static __device__ __forceinline__ void multiplies(const qrn_matmul_few_params &p, const few_shared &s,
+                                                  const qrn_share &share)
+{
+    const int warp = qrn_warp(), lane = qrn_lane(), column = 2 * (lane % 4);
+    few_place ring;
+    qrn_share_walk walk;
+    round_x(p, s);
+    qrn_sync_some(1, 32 * QRN_FEW_WARPS);
+    walk.start(share, p.n_panels);
+    walk.next(share, p.n_panels, warp);
+    ring.at = warp;
+    while (walk.end) {
+        uint4 x[4];
+        float e[ROWS / 16][4];
+        load_x(p, s, walk.panel, x);
+        qrn_barrier_wait(&s.full[ring.at], ring.parity);
+#pragma unroll
+        for (int i = 0; i < ROWS / 16; i++)
+            multiply<ROWS>(s.ring + ring.at * qrn_few_panel_bytes(ROWS), i, x, e[i]);
+        __syncwarp();
+        if (lane == 0) qrn_barrier_arrive(&s.empty[ring.at]);
+        float *sums = s.sums + ring.at * p.n_rows * QRN_FEW_P;
+        qrn_barrier_wait(&s.taken[ring.at], ring.parity ^ 1);
+#pragma unroll
+        for (int n = 0; n < ROWS / 4; n++)
+            if (column + n % 2 < p.n_rows)
+                sums[(column + n % 2) * QRN_FEW_P + 8 * (n / 2) + row_of_lane()] = e[n / 4][n % 4];
+        __syncwarp();
+        if (lane == 0) qrn_barrier_arrive(&s.done[ring.at]);
+        walk.next(share, p.n_panels, ring.next_of(warp, p.n_slots));
+    }
+}
+
+/* --- the warp that adds --- */
+
+template <int ROWS>
+static __device__ __forceinline__ void store(const qrn_matmul_few_params &p, uint64_t out, int64_t n,
+                                             const float (&acc)[QRN_FEW_COLUMNS])
+{
+#pragma unroll
+    for (int r = 0; r < QRN_FEW_COLUMNS; r++) {
+        float *row = (float *)(uintptr_t)__shfl_sync(QRN_ALL_OF_WARP, out, r);
+        if (r < p.n_rows && n < p.job.w.n && qrn_lane() < ROWS) row[n] = acc[r];
+    }
+}
+
+/* A lane has a row of weights; of 16 rows half of them have none. */
+template <int ROWS>
+static __device__ __forceinline__ void adds(const qrn_matmul_few_params &p, const few_shared &s,
+                                            const qrn_share &share)
+{
+    qrn_stream_handover *handover = (qrn_stream_handover *)(uintptr_t)p.handover + blockIdx.x;
+    const int lane = qrn_lane();
+    const uint64_t out = lane < p.n_rows ? (uint64_t)(uintptr_t)qrn_out_row(p.job, lane) : 0;
+    float acc[QRN_FEW_COLUMNS];
+    few_place ring;
+    qrn_share_walk walk;
+    walk.start(share, p.n_panels);
+    for (int piece = -1; walk.end;) {
+        const int64_t n = (int64_t)walk.group * ROWS + lane;
+        const bool is_cut = walk.end < p.n_panels;
+        if (walk.piece != piece) {
+            piece = walk.piece;
+#pragma unroll
+            for (int r = 0; r < QRN_FEW_COLUMNS; r++) acc[r] = 0.0f;
+            if (walk.panel) qrn_take_over<QRN_FEW_COLUMNS>(handover, p.n_rows, acc);
+        }
+        const float *from = s.sums + ring.at * p.n_rows * QRN_FEW_P + lane;
+        qrn_barrier_wait(&s.done[ring.at], ring.parity);
+        float e[QRN_FEW_COLUMNS];
+#pragma unroll
+        for (int r = 0; r < QRN_FEW_COLUMNS; r++)
+            if (r < p.n_rows) e[r] = from[r * QRN_FEW_P];
+        __syncwarp();
+        if (lane == 0) qrn_barrier_arrive(&s.taken[ring.at]);
+#pragma unroll
+        for (int r = 0; r < QRN_FEW_COLUMNS; r++)
+            if (r < p.n_rows) acc[r] += e[r];
+        walk.next(share, p.n_panels);
+        ring.next(p.n_slots);
+        if (walk.piece == piece) continue;
+        if (is_cut) qrn_hand_over<QRN_FEW_COLUMNS>(handover + 1, p.n_rows, acc);
+        else store<ROWS>(p, out, n, acc);
+    }
+}
+
+/* --- the block --- */
+
+template <int ROWS> static __device__ __forceinline__ void matmul_few(const qrn_matmul_few_params &p)
+{
+    QRN_DYNAMIC_SHARED(char, memory);
+    __shared__ qrn_barrier full[QRN_FEW_SLOTS], empty[QRN_FEW_SLOTS], done[QRN_FEW_SLOTS],
+        taken[QRN_FEW_SLOTS];
+    const qrn_share share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
+    few_shared s;
+    s.ring = (char *)qrn_align_shared(memory, QRN_ATOM);
+    s.x = (uint8_t *)s.ring + p.n_slots * qrn_few_panel_bytes(ROWS);
+    s.sums = (float *)(s.x + p.n_panels * p.n_rows * QRN_FEW_X);
+    s.full = full, s.empty = empty, s.done = done, s.taken = taken;
+    if (threadIdx.x == 32 * QRN_FEW_WARPS) {
+        for (int i = 0; i < p.n_slots; i++) {
+            qrn_barrier_init(&full[i], 1);
+            qrn_barrier_init(&empty[i], 1);
+            qrn_barrier_init(&done[i], 1);
+            qrn_barrier_init(&taken[i], 1);
+        }
+        qrn_barriers_are_ready();
+    }
+    __syncthreads();
+    if (qrn_warp() == QRN_FEW_WARPS) {
+        if (qrn_lane() == 0) copies<ROWS>(p, s, share);
+        return;
+    }
+    qrn_grid_waits();
+    if (qrn_warp() < QRN_FEW_WARPS) multiplies<ROWS>(p, s, share);
+    else adds<ROWS>(p, s, share);
+}
+
+QRN_DEVICE_FUNCTION_ITSELF(qrn_matmul_few32_bf16, QRN_FEW_THREADS, 2, qrn_matmul_few_params)
+{
+    matmul_few<32>(p);
+}
+
+QRN_DEVICE_FUNCTION_ITSELF(qrn_matmul_few16_bf16, QRN_FEW_THREADS, 2, qrn_matmul_few_params)
+{
+    matmul_few<16>(p);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT
+ * Products of plain floats in rows with float32 activations.
+ *
+ * Weights 4 lane + 128 i + j of a row, and those of x, are lane's, which adds them in that order; then the
+ * lanes' sums are added as qrn_warp_sum does: the bits of an output, whatever else is in the call.
+ *
+ * Few rows of x are bound by reading weights: a warp has a row of them, with AHEAD loads of 16 bytes a
+ * lane on their way, the first of them before what was launched before has ended.  Many rows of x are
+ * bound by arithmetic: a warp has 8 rows of weights and 8 of x, 64 sums a lane, so that 16 loads from
+ * shared memory serve 256 multiply-adds; a block of 16 warps has 64 and 16, of which the next 128 k
+ * are copied meanwhile. */
+#include "backends/cuda/device/matmul_job.cuh"
+#include "backends/cuda/device/mma.cuh"
+#include "backends/cuda/device/weights_float.cuh"
+#include "backends/cuda/matmul_floats_cuda.h"
+
+/* Four weights of a row; 0 past its end. */
+static __device__ __forceinline__ void load_weights(const qrn_weight_row &w, int64_t k, int64_t d,
+                                                    float (&out)[4])
+{
+    if (w.dtype == QRN_F32 || w.dtype == QRN_F16 || w.dtype == QRN_BF16)
+        qrn_load4_of(w.dtype, (const char *)w.blocks, k, d, out);
+    else
+        for (int j = 0; j < 4; j++) out[j] = k + j < d ? qrn_float_at(w.dtype, w.blocks, k + j) : 0.0f;
+}
+
+static __device__ __forceinline__ void add_four(const float (&w)[4], const float (&x)[4], int64_t n, float &acc)
+{
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        if (j < n) acc = fmaf(w[j], x[j], acc);
+}
+
+/* A warp's row of weights with up to ROWS rows of x. */
+template <int ROWS, int AHEAD>
+static __device__ __forceinline__ void few(const qrn_matmul_params &p, const qrn_tile &tile,
+                                           const qrn_weight_row &w, float (&acc)[ROWS])
+{
+    const float *x[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        x[r] = (const float *)qrn_x_row(p, qrn_row_of_tile(p, tile, r < tile.n_rows ? r : 0).i_x);
+    for (int64_t first = 4 * qrn_lane(); first < p.w.k; first += AHEAD * QRN_PIECE) {
+        float v[AHEAD][4], y[AHEAD][4];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) load_weights(w, first + i * QRN_PIECE, p.w.k, v[i]);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            if (r >= tile.n_rows) break;
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) qrn_load4(x[r], first + i * QRN_PIECE, p.w.k, y[i]);
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) add_four(v[i], y[i], p.w.k - first - i * QRN_PIECE, acc[r]);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) acc[r] = qrn_warp_sum(acc[r]);
+}
+
+template <int ROWS, int AHEAD> static __device__ __forceinline__ void rows_of_x(const qrn_matmul_params &p)
+{
+    const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + qrn_warp(), i_tile = i / p.w.n, n = i - i_tile * p.w.n;
+    if (i_tile >= p.n_tiles) return;
+    if (!p.ids) {
+        const qrn_weight_row w = qrn_row_of_weights(p.w, p.w2, qrn_tile_at(p, i_tile).matrix, n);
+        for (int64_t at = 128 * qrn_lane(); at < p.w.w.stride[2]; at += 4096) qrn_prefetch(w.blocks + at);
+    }
+    qrn_grid_waits();
+    const qrn_tile tile = qrn_tile_at(p, i_tile);
+    float acc[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) acc[r] = tile.matrix == p.n_matrices ? __uint_as_float(0x7fc00000u) : 0.0f;
+    if (tile.matrix < p.n_matrices) few<ROWS, AHEAD>(p, tile, qrn_row_of_weights(p.w, p.w2, tile.matrix, n), acc);
+    if (qrn_lane()) return;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        if (r < tile.n_rows) qrn_out_row(p, qrn_row_of_tile(p, tile, r).i_out)[n] = acc[r];
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_floats_1, 128, 1, qrn_matmul_params)
+{
+    rows_of_x<1, 8>(p);
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_floats_4, 128, 1, qrn_matmul_params)
+{
+    rows_of_x<QRN_MATMUL_ROWS, 4>(p);
+}
+
+/* --- many rows of x --- */
+
+enum {
+    WARPS = QRN_MATMUL_FLOATS_WARPS,
+    STAGES = QRN_MATMUL_FLOATS_STAGES,
+    TILE = 8, /* rows of each side that a warp has */
+    N_W = QRN_MATMUL_FLOATS_WEIGHTS,
+    N_X = QRN_MATMUL_FLOATS_ROWS
+};
+
+template <typename T> struct stage {
+    float x[N_X][QRN_PIECE];
+    T w[N_W][QRN_PIECE];
+};
+
+template <typename T> struct tiles_shared {
+    stage<T> stages[STAGES];
+    const char *rows[N_X + N_W]; /* of x, of weights; those past the end are the last again */
+};
+
+template <typename T>
+static __device__ __forceinline__ void find_rows(const qrn_matmul_params &p, const qrn_tile &tile,
+                                                 int64_t first_w, tiles_shared<T> &s)
+{
+    const int i = (int)threadIdx.x;
+    if (i < N_X)
+        s.rows[i] = qrn_x_row(p, qrn_row_of_tile(p, tile, min(i, tile.n_rows - 1)).i_x);
+    else if (i < N_X + N_W)
+        s.rows[i] = (const char *)qrn_row_of_weights(p.w, p.w2, tile.matrix, min(first_w + i - N_X, p.w.n - 1)).blocks;
+}
+
+/* Begins to copy 128 k from k on, of d, of rows first .. first + n - 1; 16 bytes a thread at a time. */
+template <typename T>
+static __device__ __forceinline__ void copy_rows(const char *const *rows, int n, T (*to)[QRN_PIECE], int64_t k,
+                                                 int64_t d)
+{
+    enum { PER_ROW = QRN_PIECE * sizeof(T) / 16 };
+    for (int i = (int)threadIdx.x; i < n * PER_ROW; i += 32 * WARPS) {
+        const int row = i / PER_ROW, at = 16 * (i % PER_ROW);
+        const int64_t left = (d - k) * (int64_t)sizeof(T) - at;
+        const char *from = rows[row] + (left > 0 ? k * (int64_t)sizeof(T) + at : 0);
+        qrn_copy16_async((char *)to[row] + at, from, left >= 16 ? 16 : left > 0 ? (int)left : 0);
+    }
+}
+
+template <typename T>
+static __device__ __forceinline__ void begin_stage(tiles_shared<T> &s, int i, int64_t d)
+{
+    stage<T> &to = s.stages[i % STAGES];
+    copy_rows(s.rows, N_X, to.x, (int64_t)i * QRN_PIECE, d);
+    copy_rows(s.rows + N_X, N_W, to.w, (int64_t)i * QRN_PIECE, d);
+}
+
+template <bool is_bf16> static __device__ __forceinline__ void four_of(const float *row, float (&out)[4])
+{
+    const float4 v = *(const float4 *)row;
+    out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
+}
+
+/* Two halves as floats, by the one instruction: it differs from qrn_float_of_f16 in what NaNs carry. */
+static __device__ __forceinline__ void two_of_f16(uint32_t pair, float &low, float &high)
+{
+#ifdef QRN_EMULATED
+    low = qrn_float_of_f16((uint16_t)pair), high = qrn_float_of_f16((uint16_t)(pair >> 16));
+#else
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+        : "=f"(low), "=f"(high)
+        : "r"(pair));
+#endif
+}
+
+template <bool is_bf16> static __device__ __forceinline__ void four_of(const uint16_t *row, float (&out)[4])
+{
+    const uint2 v = *(const uint2 *)row;
+    if (is_bf16) {
+        out[0] = __uint_as_float(v.x << 16), out[1] = __uint_as_float(v.x & 0xffff0000u);
+        out[2] = __uint_as_float(v.y << 16), out[3] = __uint_as_float(v.y & 0xffff0000u);
+    } else {
+        two_of_f16(v.x, out[0], out[1]);
+        two_of_f16(v.y, out[2], out[3]);
+    }
+}
+
+/* 128 k of 8 rows of weights and 8 of x, of a lane's four k the first n: all of them if `whole`. */
+template <typename T, bool is_bf16, bool whole>
+static __device__ __forceinline__ void multiply(const stage<T> &s, int first_w, int first_x, int64_t n,
+                                                float (&acc)[TILE][TILE])
+{
+    float x[TILE][4];
+#pragma unroll
+    for (int r = 0; r < TILE; r++) four_of<false>(s.x[first_x + r] + 4 * qrn_lane(), x[r]);
+#pragma unroll
+    for (int c = 0; c < TILE; c++) {
+        float w[4];
+        four_of<is_bf16>(s.w[first_w + c] + 4 * qrn_lane(), w);
+#pragma unroll
+        for (int r = 0; r < TILE; r++) add_four(w, x[r], whole ? 4 : n, acc[c][r]);
+    }
+}
+
+/* One step of qrn_warp_sum for N sums at once: a lane keeps half of them and gives the others away. */
+template <int N> static __device__ __forceinline__ void halve(float *x, int step)
+{
+    const bool upper = qrn_lane() & step;
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        const float keep = upper ? x[i + N / 2] : x[i], give = upper ? x[i] : x[i + N / 2];
+        x[i] = keep + __shfl_xor_sync(QRN_ALL_OF_WARP, give, step);
+    }
+}
+
+template <typename T, bool is_bf16> static __device__ __forceinline__ void tiles(const qrn_matmul_params &p)
+{
+    QRN_DYNAMIC_SHARED(char, memory);
+    tiles_shared<T> &s = *(tiles_shared<T> *)memory;
+    const int64_t n_groups = (p.w.n + N_W - 1) / N_W, i_tile = blockIdx.x / n_groups;
+    const int64_t first_w = (blockIdx.x - i_tile * n_groups) * N_W;
+    const qrn_tile tile = qrn_tile_at(p, i_tile);
+    const int warp_w = qrn_warp() % (N_W / TILE) * TILE, warp_x = qrn_warp() / (N_W / TILE) * TILE;
+    float acc[TILE][TILE];
+#pragma unroll
+    for (int i = 0; i < TILE * TILE; i++) acc[i / TILE][i % TILE] = 0.0f;
+    find_rows(p, tile, first_w, s);
+    __syncthreads();
+    const int n_pieces = (int)((p.w.k + QRN_PIECE - 1) / QRN_PIECE);
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; i++) {
+        if (i < n_pieces) begin_stage(s, i, p.w.k);
+        qrn_copies_commit();
+    }
+    for (int i = 0; i < n_pieces; i++) {
+        qrn_copies_wait<STAGES - 2>();
+        __syncthreads();
+        if (i + STAGES - 1 < n_pieces) begin_stage(s, i + STAGES - 1, p.w.k);
+        qrn_copies_commit();
+        const int64_t left = p.w.k - (int64_t)i * QRN_PIECE;
+        if (left >= QRN_PIECE)
+            multiply<T, is_bf16, true>(s.stages[i % STAGES], warp_w, warp_x, 4, acc);
+        else
+            multiply<T, is_bf16, false>(s.stages[i % STAGES], warp_w, warp_x, left - 4 * qrn_lane(), acc);
+    }
+    float *sums = &acc[0][0];
+    halve<64>(sums, 16);
+    halve<32>(sums, 8);
+    halve<16>(sums, 4);
+    halve<8>(sums, 2);
+    halve<4>(sums, 1);
+    /* Bits 4 .. 0 of the lane chose halves: 2 sums are left, of row lane / 4 of the weights. */
+    const int64_t n = first_w + warp_w + qrn_lane() / 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int r = warp_x + qrn_lane() % 4 * 2 + i;
+        if (n < p.w.n && r < tile.n_rows) qrn_out_row(p, qrn_row_of_tile(p, tile, r).i_out)[n] = sums[i];
+    }
+}
+
+QRN_DEVICE_FUNCTION(qrn_matmul_floats_f32, 32 * QRN_MATMUL_FLOATS_WARPS, 1, qrn_matmul_params)
+{
+    tiles<float, false>(p);
+}
+
+QRN_DEVICE_FUNCTION(qrn_matmul_floats_f16, 32 * QRN_MATMUL_FLOATS_WARPS, 1, qrn_matmul_params)
+{
+    tiles<uint16_t, false>(p);
+}
+
+QRN_DEVICE_FUNCTION(qrn_matmul_floats_bf16, 32 * QRN_MATMUL_FLOATS_WARPS, 1, qrn_matmul_params)
+{
+    tiles<uint16_t, true>(p);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ * Products of bf16 weights in rows with up to 64 rows of x, bf16, on Hopper.
+ *
+ * Bound by reading weights once, and by the second cache, from which each multiprocessor reads all of x for
+ * each tile: with 64 rows of x and 96 of weights 31 bytes a clock where memory brings 18.5 of them.  So
+ * tiles are as many rows as leave a round of blocks full.
+ *
+ * One thread copies 128 k of weights and x by maps into a ring of slots; as in matmul_few_sm90a.cu the
+ * second cache is asked for the first weights while the launch before ends.  A warp has 32 rows of a tile and half of
+ * x, and all k: sums stay in its registers.  Rows are dealt to lanes so that eight lanes meet all banks
+ * (row_of_lane), those of x too.
+ *
+ * An output is acc += e over the 128 k in ascending order, where e is what the 8 mma of them make from
+ * 0: the bits of matmul_bf16.cu. */
+#include "backends/cuda/device/matmul_job.cuh"
+#include "backends/cuda/device/once.cuh"
+#include "backends/cuda/device/wgmma.cuh"
+#include "backends/cuda/matmul_several_cuda.h"
+
+struct several_shared {
+    char *ring;
+    qrn_barrier *full, *empty;
+};
+
+struct several_place {
+    int at = 0, parity = 0;
+    __device__ __forceinline__ void next(int n_slots)
+    {
+        if (++at < n_slots) return;
+        at = 0;
+        parity ^= 1;
+    }
+};
+
+/* --- one thread copies --- */
+
+/* Weights first: two boxes of all the tile's rows, then two of x. */
+template <int COLUMNS>
+static __device__ __forceinline__ void copies(const qrn_matmul_several_params &p, const several_shared &s)
+{
+    constexpr int x_box = 2 * 8 * COLUMNS * QRN_LINE;
+    const int rows = p.n_groups * QRN_PANEL_ROWS, w_box = rows * QRN_LINE,
+              slot_bytes = qrn_several_slot_bytes(p.n_groups, 16 * COLUMNS);
+    const uint64_t hint = qrn_read_once();
+    several_place ring;
+    for (int i = 0; i < 2 * min(p.n_asked, p.n_panels); i++)
+        qrn_tensor_prefetch(&p.w, i * QRN_SEVERAL_BOX_K, (int)blockIdx.x * rows, 0);
+    qrn_grid_waits();
+    for (int tile = blockIdx.x; tile < p.n_tiles; tile += gridDim.x)
+        for (int panel = 0; panel < p.n_panels; panel++, ring.next(p.n_slots)) {
+            qrn_barrier *full = &s.full[ring.at];
+            char *to = s.ring + ring.at * slot_bytes;
+            qrn_barrier_wait(&s.empty[ring.at], ring.parity ^ 1);
+            qrn_barrier_arrive_expecting(full, slot_bytes);
+            for (int i = 0; i < 2; i++) {
+                const int k = panel * QRN_PANEL_K + i * QRN_SEVERAL_BOX_K;
+                qrn_tensor_copy_hinted(to + i * w_box, &p.w, k, tile * rows, 0, full, hint);
+                qrn_tensor_copy(to + 2 * w_box + i * x_box, &p.x, k, 0, 0, full);
+            }
+        }
+    qrn_grid_begins();
+}
+
+/* --- warps that multiply --- */
+
+/* The row of eight that a lane has: two neighbours differ in bit 2, which swizzled lines of copies keep in
+ * different banks. */
+static __device__ __forceinline__ int row_of_lane(int group)
+{
+    return group / 2 | (group & 1) << 2;
+}
+
+/* Of 8 rows of boxes that begin there, a lane's j-th piece of its row's 128 k. */
+static __device__ __forceinline__ uint4 piece_at(const char *rows, int box_bytes, int j)
+{
+    const int row = row_of_lane(qrn_lane() / 4), piece = 4 * (j % 2) + qrn_lane() % 4;
+    return *(const uint4 *)(rows + j / 2 * box_bytes + row * QRN_LINE + (piece ^ row) * 16);
+}
+
+/* 32 rows of weights by half the rows of x, 128 k. */
+template <int COLUMNS>
+static __device__ __forceinline__ void multiply(const char *w, int w_box, const char *x,
+                                                float (&e)[2][COLUMNS][4])
+{
+    constexpr int x_box = 2 * 8 * COLUMNS * QRN_LINE;
+#pragma unroll
+    for (int n = 0; n < 8 * COLUMNS; n++) e[n / (4 * COLUMNS)][n / 4 % COLUMNS][n % 4] = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        uint4 rows[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) rows[i] = piece_at(w + i * QRN_ATOM, w_box, j);
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) {
+            const uint4 column = piece_at(x + c * QRN_ATOM, x_box, j);
+            const uint32_t first[2] = {column.x, column.y}, second[2] = {column.z, column.w};
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint4 &up = rows[2 * i], &down = rows[2 * i + 1];
+                const uint32_t a[4] = {up.x, down.x, up.y, down.y}, b[4] = {up.z, down.z, up.w, down.w};
+                qrn_mma_bf16(e[i][c], a, first);
+                qrn_mma_bf16(e[i][c], b, second);
+            }
+        }
+    }
+}
+
+/* Of a warp's results, rows of weights from n on and of x from r on. */
+template <int COLUMNS>
+static __device__ __forceinline__ void store(const qrn_matmul_several_params &p, int64_t n, int r,
+                                             const float (&acc)[2][COLUMNS][4])
+{
+    n += row_of_lane(qrn_lane() / 4);
+#pragma unroll
+    for (int c = 0; c < 2 * COLUMNS; c++) {
+        const int row = r + c / 2 * 8 + row_of_lane(2 * (qrn_lane() % 4) + c % 2);
+        if (row >= p.job.most_rows) continue;
+        float *out = qrn_out_row(p.job, row);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (n + 8 * i < p.job.w.n) out[n + 8 * i] = acc[i / 2][c / 2][i % 2 * 2 + c % 2];
+    }
+}
+
+template <int COLUMNS>
+static __device__ __forceinline__ void multiplies(const qrn_matmul_several_params &p, const several_shared &s)
+{
+    const int group = qrn_warp() / 2, half = qrn_warp() % 2;
+    const int w_box = p.n_groups * QRN_PANEL_ROWS * QRN_LINE,
+              slot_bytes = qrn_several_slot_bytes(p.n_groups, 16 * COLUMNS);
+    const int64_t rows = p.n_groups * QRN_PANEL_ROWS;
+    several_place ring;
+    for (int tile = blockIdx.x; tile < p.n_tiles; tile += gridDim.x) {
+        float acc[2][COLUMNS][4];
+#pragma unroll
+        for (int n = 0; n < 8 * COLUMNS; n++) acc[n / (4 * COLUMNS)][n / 4 % COLUMNS][n % 4] = 0.0f;
+        for (int panel = 0; panel < p.n_panels; panel++, ring.next(p.n_slots)) {
+            const char *slot = s.ring + ring.at * slot_bytes;
+            float e[2][COLUMNS][4];
+            qrn_barrier_wait(&s.full[ring.at], ring.parity);
+            multiply<COLUMNS>(slot + group * 4 * QRN_ATOM, w_box,
+                              slot + 2 * w_box + half * COLUMNS * QRN_ATOM, e);
+            __syncwarp();
+            if (qrn_lane() == 0) qrn_barrier_arrive(&s.empty[ring.at]);
+#pragma unroll
+            for (int n = 0; n < 8 * COLUMNS; n++) {
+                const int i = n / (4 * COLUMNS), c = n / 4 % COLUMNS;
+                acc[i][c][n % 4] += e[i][c][n % 4];
+            }
+        }
+        store<COLUMNS>(p, tile * rows + group * QRN_PANEL_ROWS, half * COLUMNS * 8, acc);
+    }
+}
+
+/* The block: the last warp copies. */
+template <int COLUMNS>
+static __device__ __forceinline__ void matmul_several(const qrn_matmul_several_params &p)
+{
+    QRN_DYNAMIC_SHARED(char, memory);
+    __shared__ qrn_barrier full[QRN_SEVERAL_SLOTS], empty[QRN_SEVERAL_SLOTS];
+    several_shared s;
+    s.ring = (char *)qrn_align_shared(memory, QRN_ATOM);
+    s.full = full, s.empty = empty;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < p.n_slots; i++) {
+            qrn_barrier_init(&full[i], 1);
+            qrn_barrier_init(&empty[i], 2 * p.n_groups);
+        }
+        qrn_barriers_are_ready();
+    }
+    __syncthreads();
+    if (qrn_warp() == 2 * p.n_groups) {
+        if (qrn_lane() == 0) copies<COLUMNS>(p, s);
+        return;
+    }
+    qrn_grid_waits();
+    multiplies<COLUMNS>(p, s);
+}
+
+#define MATMUL_SEVERAL(COLUMNS)                                                                             \
+    QRN_DEVICE_FUNCTION_ITSELF(qrn_matmul_several##COLUMNS##_bf16, 32 * (QRN_SEVERAL_MOST_WARPS + 1), 1,    \
+                               qrn_matmul_several_params)                                                   \
+    {                                                                                                       \
+        matmul_several<COLUMNS>(p);                                                                         \
+    }
+MATMUL_SEVERAL(1)
+MATMUL_SEVERAL(2)
+MATMUL_SEVERAL(4)

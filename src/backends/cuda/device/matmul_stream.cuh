@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT
+ * Products of packed weights with few rows of x on Hopper, for each type a function of its own.
+ *
+ * Bound by reading weights once: 18.5 bytes a clock and multiprocessor, 31 weights of Q4_K, for which it
+ * may issue four instructions of warps.  Decoding and multiplying 4096 of them (a panel) takes about 200
+ * with one row of x, 300 with eight, of 528; so all depends on copies never stopping.
+ *
+ * Each multiprocessor has one block, which takes an equal share of all panels: a stream of bytes, copied
+ * by one thread into a ring of stages of up to eight panels of a group of 32 rows.  Weights depend on
+ * nothing that was launched before: the first stages are copied, and the next ones asked for, while that
+ * ends; shared memory leaves room for the next product's block, which does the same.
+ *
+ * Twelve warps take panels in turn, which hides that each instruction waits for the one before, and leave
+ * what a panel adds to outputs in shared memory.  Another warp adds that up meanwhile, a lane a row, k
+ * ascending: the order that other products have.
+ *
+ * A group that a share's end cuts is summed by two blocks.  The first one begins with its part of that
+ * group, and hands the sum over; the second one does its part last of all, long after.  It is no waiting for
+ * blocks that may never run: nobody waits but for the one before, which began earlier. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_STREAM_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_STREAM_CUH
+
+#include "backends/cuda/device/matmul_job.cuh"
+#include "backends/cuda/device/matmul_stream_panel.cuh"
+#include "backends/cuda/device/shares.cuh"
+
+/* Warps that multiply; the one after them copies, the last one adds. */
+enum { QRN_STREAM_WARPS = QRN_STREAM_THREADS / 32 - 2 };
+static_assert((int)QRN_STREAM_WARPS >= (int)QRN_STREAM_PANELS, "a warp has no two panels of a stage");
+
+/* A share's stages; groups are counted over all tiles of rows of x. */
+struct qrn_stream_walk : qrn_share_walk {
+    __device__ __forceinline__ void next(const qrn_share &s, int n_panels)
+    {
+        panel += QRN_STREAM_PANELS;
+        if (panel < end) return;
+        piece++;
+        find(s, n_panels);
+    }
+    __device__ __forceinline__ int n_here() const
+    {
+        return min(end - panel, (int)QRN_STREAM_PANELS);
+    }
+};
+
+/* A stage's place in a ring of n. */
+struct qrn_stream_place {
+    int at = 0, parity = 0;
+    __device__ __forceinline__ void next(int n)
+    {
+        if (++at < n) return;
+        at = 0;
+        parity ^= 1;
+    }
+};
+
+struct qrn_stream_shared {
+    char *ring;
+    float *sums, *d; /* d of x: [panel][row] */
+    uint8_t *x;      /* [panel][row][QRN_STREAM_X] */
+    qrn_barrier *full, *done, *taken;
+    qrn_q8_act *own; /* of each warp */
+};
+
+static __device__ __forceinline__ int qrn_stream_sums_floats(const qrn_matmul_stream_params &p)
+{
+    return QRN_STREAM_PANELS * p.job.tile_rows * QRN_STREAM_P;
+}
+
+/* As qrn_tile_at, for one matrix or slots, and both are few. */
+static __device__ __forceinline__ qrn_tile qrn_stream_tile(const qrn_matmul_stream_params &p, int i)
+{
+    qrn_tile t = {0, (int64_t)i * p.job.tile_rows, 1};
+    if (p.job.ids) {
+        const int top_k = (int)p.job.top_k, token = i / top_k;
+        const int32_t id = ((const int32_t *)p.job.ids)[token * p.job.ids_stride + i - token * top_k];
+        t.matrix = id >= 0 && id < p.job.n_matrices ? id : p.job.n_matrices;
+    } else {
+        t.n_rows = min((int)p.job.most_rows - (int)t.first, p.job.tile_rows);
+    }
+    return t;
+}
+
+/* Row r of a tile; that of out is tile.first + r. */
+static __device__ __forceinline__ const char *qrn_stream_x_row(const qrn_matmul_stream_params &p,
+                                                               const qrn_tile &tile, int r)
+{
+    const int i = (int)tile.first + r;
+    return qrn_x_row(p.job, p.job.ids && p.job.x_per_token != p.job.top_k ? i / (int)p.job.top_k : i);
+}
+
+/* --- rows of x --- */
+
+/* Word j of the sums of 128 k: of block j's halves. */
+template <int dtype>
+static __device__ __forceinline__ void qrn_stream_put_sum(uint8_t *x, int j, uint32_t word)
+{
+    if (qrn_stream_splits_sums(qrn_form_of(dtype))) {
+        const int sum = (int16_t)word + ((int)word >> 16), low = ((sum + 64) & 127) - 64;
+        x[QRN_PANEL_K + j] = (uint8_t)low;
+        x[QRN_PANEL_K + 4 + j] = (uint8_t)((sum - low) >> 7);
+    } else {
+        ((uint32_t *)(x + QRN_PANEL_K))[j] = word;
+    }
+}
+
+/* Rounded ones: words of all rows, a dozen of a thread under way at once. */
+template <int dtype>
+static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream_params &p, const qrn_tile &tile,
+                                                         const qrn_stream_shared &s)
+{
+    enum { MANY = 8, WORDS = sizeof(qrn_q8_act) / 4 };
+    const int n = p.n_panels * WORDS, n_pieces = (n + 32 * MANY - 1) / (32 * MANY);
+    for (int i = qrn_warp(); i < tile.n_rows * n_pieces; i += QRN_STREAM_WARPS) {
+        const int r = i / n_pieces, first = (i - r * n_pieces) * 32 * MANY + qrn_lane();
+        const uint32_t *from = (const uint32_t *)qrn_stream_x_row(p, tile, r);
+        uint32_t v[MANY];
+#pragma unroll
+        for (int j = 0; j < MANY; j++) v[j] = first + 32 * j < n ? from[first + 32 * j] : 0;
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            if (first + 32 * j >= n) break;
+            const int panel = (first + 32 * j) / WORDS, word = first + 32 * j - panel * WORDS;
+            const int at = panel * p.job.tile_rows + r;
+            uint8_t *to = s.x + at * QRN_STREAM_X;
+            if (word == 0) s.d[at] = __uint_as_float(v[j]);
+            else if (word < 5) qrn_stream_put_sum<dtype>(to, word - 1, v[j]);
+            else ((uint32_t *)to)[word - 5] = v[j];
+        }
+    }
+}
+
+/* Those that are rounded here: a warp 128 k of a row, three of them under way. */
+template <int dtype>
+static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_stream_params &p,
+                                                          const qrn_tile &tile, const qrn_stream_shared &s)
+{
+    enum { MANY = 3 };
+    const int lane = qrn_lane(), n = tile.n_rows * p.n_panels;
+    qrn_q8_act *own = s.own + qrn_warp();
+    for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
+        float v[MANY][4];
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            const int i = min(first + j * QRN_STREAM_WARPS, n - 1), r = i / p.n_panels;
+            qrn_load4((const float *)qrn_stream_x_row(p, tile, r),
+                      (int64_t)(i - r * p.n_panels) * QRN_PIECE + 4 * lane, p.job.w.k, v[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            const int i = first + j * QRN_STREAM_WARPS, r = i / p.n_panels;
+            if (i >= n) break;
+            const int at = (i - r * p.n_panels) * p.job.tile_rows + r;
+            uint8_t *to = s.x + at * QRN_STREAM_X;
+            qrn_store_q8_act(own, v[j]);
+            __syncwarp();
+            ((uint32_t *)to)[lane] = ((const uint32_t *)own->q)[lane];
+            if (lane < 4) qrn_stream_put_sum<dtype>(to, lane, ((const uint32_t *)own->sum)[lane]);
+            if (lane == 0) s.d[at] = own->d;
+            __syncwarp();
+        }
+    }
+}
+
+/* --- warps that multiply --- */
+
+template <int dtype, int COLUMNS>
+static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_stream_params &p,
+                                                             const qrn_stream_shared &s,
+                                                             const qrn_share &share)
+{
+    const qrn_panel_form form = qrn_panel_form_of(dtype, p.job.w);
+    const int lane = qrn_lane(), panel_bytes = (int)p.job.w.panel_bytes;
+    int i_tile = -1, at = qrn_warp(), n_rows = 1; /* at: panels before this warp's next one */
+    bool begins = true;
+    qrn_stream_place ring, sums;
+    qrn_stream_walk walk;
+    walk.start(share, p.n_panels);
+    while (walk.end) {
+        if (begins && walk.group / p.n_groups != i_tile) {
+            i_tile = walk.group / p.n_groups;
+            const qrn_tile tile = qrn_stream_tile(p, i_tile);
+            if (COLUMNS > 1) n_rows = tile.n_rows;
+            qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
+            if (p.job.x_dtype == QRN_Q8_ACT) qrn_stream_copy_x<dtype>(p, tile, s);
+            else qrn_stream_round_x<dtype>(p, tile, s);
+            qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
+        }
+        const int n_here = walk.n_here(), piece = walk.piece;
+        /* Also of stages in which it has no panel: a round ahead of copies parities would deceive it. */
+        qrn_barrier_wait(&s.full[ring.at], ring.parity);
+        if (at < n_here) {
+            const int first = (walk.panel + at) * p.job.tile_rows;
+            const uint8_t *panel = (const uint8_t *)s.ring + ring.at * p.stage_bytes + at * panel_bytes,
+                          *x = s.x + first * QRN_STREAM_X;
+            float *to = s.sums + sums.at * qrn_stream_sums_floats(p) + at * p.job.tile_rows * QRN_STREAM_P;
+            qrn_barrier_wait(&s.taken[sums.at], sums.parity ^ 1);
+            if (lane < n_rows) to[lane * QRN_STREAM_P + QRN_PANEL_ROWS] = s.d[first + lane];
+            if constexpr (COLUMNS == 1) to[lane] = qrn_stream_panel_of_one<dtype>(form, p.flip, panel, x);
+            else qrn_stream_panel_of_eight<dtype>(form, p.flip, panel, x, n_rows, to);
+            __syncwarp();
+            /* Whoever has the last panel arrives for those that are missing. */
+            if (lane == 0)
+                for (int i = at + 1 < n_here ? QRN_STREAM_PANELS - 1 : at; i < QRN_STREAM_PANELS; i++)
+                    qrn_barrier_arrive(&s.done[ring.at]);
+            at += QRN_STREAM_WARPS;
+        }
+        at -= n_here;
+        walk.next(share, p.n_panels);
+        begins = walk.piece != piece;
+        ring.next(p.n_stages);
+        sums.next(QRN_STREAM_SUMS);
+    }
+}
+
+/* --- the warp that copies: one thread of it --- */
+
+/* Stages one after the other. */
+struct qrn_stream_copies {
+    qrn_stream_walk walk;
+    int piece = -1;
+    const uint8_t *weights = nullptr; /* of the piece: panel 0 of its group */
+
+    __device__ __forceinline__ void start(const qrn_matmul_stream_params &p, const qrn_share &share)
+    {
+        walk.start(share, p.n_panels);
+        piece = -1;
+    }
+    /* Finds where the stage is; false past the last. */
+    __device__ __forceinline__ bool find(const qrn_matmul_stream_params &p)
+    {
+        if (walk.end == 0) return false;
+        if (walk.piece == piece) return true;
+        const int i_tile = p.job.n_tiles > 1 ? walk.group / p.n_groups : 0;
+        const int64_t matrix = qrn_stream_tile(p, i_tile).matrix;
+        piece = walk.piece;
+        weights = qrn_panel_at(p.job.w, matrix < p.job.n_matrices ? matrix : 0,
+                               walk.group - i_tile * p.n_groups, 0);
+        return true;
+    }
+    __device__ __forceinline__ void copy(const qrn_matmul_stream_params &p, const qrn_share &share,
+                                         void *to, qrn_barrier *full)
+    {
+        const int panel_bytes = (int)p.job.w.panel_bytes;
+        if (!find(p)) return;
+        qrn_barrier_arrive_expecting(full, walk.n_here() * panel_bytes);
+        qrn_bulk_copy(to, weights + walk.panel * panel_bytes, walk.n_here() * panel_bytes, full);
+        walk.next(share, p.n_panels);
+    }
+    /* Asks for a stage's bytes that lie n_bytes after the next stage's: mostly those of a later one. */
+    __device__ __forceinline__ void ask(const qrn_matmul_stream_params &p, int n_bytes)
+    {
+        if (!find(p)) return;
+        const uint8_t *from = weights + walk.panel * (int)p.job.w.panel_bytes + n_bytes;
+        if ((uint64_t)(uintptr_t)from + p.stage_bytes <= p.end) qrn_prefetch_bulk(from, p.stage_bytes);
+    }
+};
+
+/* The first stages, and lines of the next ones, before what was launched before has ended if no ids are
+ * needed; then a stage for each that is done and added. */
+static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_stream_params &p,
+                                                             const qrn_stream_shared &s,
+                                                             const qrn_share &share)
+{
+    qrn_stream_copies copies;
+    qrn_stream_place ring, sums;
+    if (p.job.ids) qrn_grid_waits();
+    copies.start(p, share);
+#pragma unroll 1
+    for (int i = 0; i < p.n_stages; i++) copies.copy(p, share, s.ring + i * p.stage_bytes, &s.full[i]);
+#pragma unroll 1
+    for (int i = 0; i < p.ahead; i++) copies.ask(p, i * p.stage_bytes);
+    while (copies.walk.end) {
+        qrn_barrier_wait(&s.done[ring.at], ring.parity);
+        qrn_barrier_wait(&s.taken[sums.at], sums.parity); /* see QRN_STREAM_STAGES */
+        copies.copy(p, share, s.ring + ring.at * p.stage_bytes, &s.full[ring.at]);
+        if (p.ahead) copies.ask(p, (p.ahead - 1) * p.stage_bytes);
+        ring.next(p.n_stages);
+        sums.next(QRN_STREAM_SUMS);
+    }
+}
+
+/* --- the warp that adds --- */
+
+/* A stage's sums, each lane its row's: all are loaded before they are added where the stage is full. */
+template <int COLUMNS, bool is_full>
+static __device__ __forceinline__ void qrn_stream_add_panels(const float *sums, int tile_rows, int n_here,
+                                                             int n_rows, float (&acc)[COLUMNS])
+{
+    constexpr int AT_ONCE = !is_full ? 1 : COLUMNS == 1 ? QRN_STREAM_PANELS : 2;
+    for (int first = 0; first < (is_full ? (int)QRN_STREAM_PANELS : n_here); first += AT_ONCE) {
+        float p[AT_ONCE][COLUMNS], d[AT_ONCE][COLUMNS];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE * COLUMNS; i++) {
+            const int at = i / COLUMNS, r = i % COLUMNS;
+            const float *from = sums + ((first + at) * tile_rows + min(r, n_rows - 1)) * QRN_STREAM_P;
+            p[at][r] = from[qrn_lane()];
+            d[at][r] = from[QRN_PANEL_ROWS];
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE * COLUMNS; i++) {
+            const int at = i / COLUMNS, r = i % COLUMNS;
+            acc[r] = fmaf(p[at][r], d[at][r], acc[r]);
+        }
+    }
+}
+
+template <int COLUMNS>
+static __device__ __forceinline__ void qrn_stream_add(const float *sums, int tile_rows, int n_here, int n_rows,
+                                                      float (&acc)[COLUMNS])
+{
+    if (n_here == QRN_STREAM_PANELS)
+        qrn_stream_add_panels<COLUMNS, true>(sums, tile_rows, n_here, n_rows, acc);
+    else
+        qrn_stream_add_panels<COLUMNS, false>(sums, tile_rows, n_here, n_rows, acc);
+}
+
+/* Where rows of the tile go: a lane has one. */
+static __device__ __forceinline__ uint64_t qrn_stream_out(const qrn_matmul_stream_params &p, const qrn_tile &tile)
+{
+    if (qrn_lane() >= tile.n_rows) return 0;
+    return (uint64_t)(uintptr_t)qrn_out_row(p.job, tile.first + qrn_lane());
+}
+
+template <int COLUMNS>
+static __device__ __forceinline__ void qrn_stream_store(const qrn_matmul_stream_params &p, int n_rows,
+                                                        bool is_none, uint64_t out, int64_t n,
+                                                        const float (&acc)[COLUMNS])
+{
+#pragma unroll
+    for (int r = 0; r < COLUMNS; r++) {
+        float *row = (float *)(uintptr_t)__shfl_sync(QRN_ALL_OF_WARP, out, r);
+        if (r < n_rows && n < p.job.w.n) row[n] = is_none ? __uint_as_float(0x7fc00000u) : acc[r];
+    }
+}
+
+template <int COLUMNS>
+static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_params &p,
+                                                       const qrn_stream_shared &s,
+                                                       const qrn_share &share)
+{
+    qrn_stream_handover *handover = (qrn_stream_handover *)(uintptr_t)p.handover;
+    const int lane = qrn_lane();
+    int i_tile = -1;
+    int n_rows = 0;
+    bool is_none = false;
+    uint64_t out = 0;
+    float acc[COLUMNS];
+    bool begins = true;
+    qrn_stream_place ring, sums;
+    qrn_stream_walk walk;
+    walk.start(share, p.n_panels);
+    while (walk.end) {
+        if (begins) {
+            if (walk.group / p.n_groups != i_tile) {
+                i_tile = walk.group / p.n_groups;
+                const qrn_tile tile = qrn_stream_tile(p, i_tile);
+                n_rows = tile.n_rows;
+                is_none = tile.matrix == p.job.n_matrices;
+                out = qrn_stream_out(p, tile);
+            }
+#pragma unroll
+            for (int r = 0; r < COLUMNS; r++) acc[r] = 0.0f;
+            if (walk.panel) qrn_take_over<COLUMNS>(handover + blockIdx.x, n_rows, acc);
+        }
+        qrn_barrier_wait(&s.done[ring.at], ring.parity);
+        qrn_stream_add<COLUMNS>(s.sums + sums.at * qrn_stream_sums_floats(p), p.job.tile_rows, walk.n_here(),
+                                n_rows, acc);
+        __syncwarp();
+        if (lane == 0) qrn_barrier_arrive(&s.taken[sums.at]);
+        const int end = walk.end, piece = walk.piece;
+        const int64_t n = (int64_t)(walk.group - i_tile * p.n_groups) * QRN_PANEL_ROWS + lane;
+        walk.next(share, p.n_panels);
+        begins = walk.piece != piece || walk.end == 0;
+        if (begins && end < p.n_panels)
+            qrn_hand_over<COLUMNS>(handover + blockIdx.x + 1, n_rows, acc);
+        else if (begins)
+            qrn_stream_store<COLUMNS>(p, n_rows, is_none, out, n, acc);
+        ring.next(p.n_stages);
+        sums.next(QRN_STREAM_SUMS);
+    }
+}
+
+/* --- the block --- */
+
+template <int dtype, int COLUMNS>
+static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream_params &p)
+{
+    QRN_DYNAMIC_SHARED(char, memory);
+    __shared__ qrn_barrier full[QRN_STREAM_STAGES], done[QRN_STREAM_STAGES], taken[QRN_STREAM_SUMS];
+    __shared__ qrn_q8_act own[QRN_STREAM_WARPS];
+    const qrn_share share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
+    const int n_x = p.n_panels * p.job.tile_rows;
+    qrn_stream_shared s;
+    s.ring = memory;
+    s.x = (uint8_t *)memory + p.n_stages * p.stage_bytes;
+    s.sums = (float *)(s.x + n_x * QRN_STREAM_X);
+    s.d = s.sums + QRN_STREAM_SUMS * qrn_stream_sums_floats(p);
+    s.full = full, s.done = done, s.taken = taken, s.own = own;
+    if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
+        for (int i = 0; i < p.n_stages; i++) {
+            qrn_barrier_init(&full[i], 1);
+            qrn_barrier_init(&done[i], QRN_STREAM_PANELS);
+        }
+        for (int i = 0; i < QRN_STREAM_SUMS; i++) qrn_barrier_init(&taken[i], 1);
+        qrn_barriers_are_ready();
+    }
+    __syncthreads();
+    if (qrn_warp() == QRN_STREAM_WARPS) {
+        if (qrn_lane() == 0) qrn_stream_copies_all(p, s, share);
+        return;
+    }
+    qrn_grid_waits();
+    if (qrn_warp() < QRN_STREAM_WARPS) qrn_stream_multiplies<dtype, COLUMNS>(p, s, share);
+    else qrn_stream_adds<COLUMNS>(p, s, share);
+}
+
+#define QRN_MATMUL_STREAM(NAME)                                                                            \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream1_##NAME, QRN_STREAM_THREADS, 2, qrn_matmul_stream_params)                                                    \
+    {                                                                                                      \
+        qrn_matmul_stream<QRN_##NAME, 1>(p);                                                               \
+    }                                                                                                      \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream8_##NAME, QRN_STREAM_THREADS, 1, qrn_matmul_stream_params)                                                    \
+    {                                                                                                      \
+        qrn_matmul_stream<QRN_##NAME, QRN_STREAM_COLUMNS>(p);                                              \
+    }
+
+#endif

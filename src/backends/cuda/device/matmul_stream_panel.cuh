@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MIT
+ * What a panel of packed weights in shared memory adds to outputs, to the bit of products.cuh: for one
+ * row of x by dp4a, a lane a row of weights; for up to eight on tensor cores of bytes.
+ *
+ * Sums of x that minima are multiplied with are cut in two bytes where these are bytes as well
+ * (Q4_K, Q5_K): dp4a then takes those of a whole panel.
+ *
+ * Bases that are half of the codes' range (Q4_0, Q5_0, Q6_K, Q3_K) cost nothing: codes are shifted up to
+ * the top of their byte, whose highest bit is flipped, and so are signed levels times a power of 2, which
+ * d is divided by: both exact. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_STREAM_PANEL_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_STREAM_PANEL_CUH
+
+#include "backends/cuda/device/mma.cuh"
+#include "backends/cuda/device/panels.cuh"
+#include "backends/cuda/device/products.cuh"
+#include "backends/cuda/matmul_stream_cuda.h"
+
+/* How far codes are shifted up; 0: the base, if any, is added apart. */
+static __device__ __forceinline__ constexpr int qrn_stream_shift(const qrn_form &f)
+{
+    return f.bits < 8 && f.base && f.base == -(1 << (f.bits - 1)) ? 8 - f.bits : 0;
+}
+static __device__ __forceinline__ constexpr int qrn_stream_base(const qrn_form &f)
+{
+    return qrn_stream_shift(f) ? 0 : f.base;
+}
+static __device__ __forceinline__ constexpr bool qrn_stream_halves(const qrn_form &f)
+{
+    return f.sub == QRN_SUB_HALVES || f.sub == QRN_SUB_HALVES_MIN;
+}
+
+/* Whether sums of 32 k lie beside x as low bytes, -64 .. 63, of four blocks, then high ones. */
+static __device__ __forceinline__ constexpr bool qrn_stream_splits_sums(const qrn_form &f)
+{
+    return f.sub == QRN_SUB_SCALE_MIN;
+}
+
+static __device__ __forceinline__ uint32_t qrn_shift_up(uint32_t x, int n)
+{
+    return n >= 0 ? x << n : x >> -n;
+}
+
+/* Four words of vector i of a panel's codes: the lane's row. */
+struct qrn_words_by_row {
+    const uint8_t *codes; /* of the lane */
+    __device__ __forceinline__ void operator()(int i, uint32_t (&v)[4]) const
+    {
+        qrn_words_of(*(const uint4 *)(codes + 512 * i), v);
+    }
+};
+
+/* Word lane % 4 of rows 8 m + lane / 4, m = 0 .. 3. */
+struct qrn_words_by_fragment {
+    const uint8_t *codes; /* of the lane */
+    __device__ __forceinline__ void operator()(int i, uint32_t (&v)[4]) const
+    {
+        qrn_ldmatrix4(v, codes + 512 * i);
+    }
+};
+
+/* Levels of block j: q[i] of word i's first 16 k, q[4 + i] of the other 16.  flip is 0x80808080, not known
+ * when this is compiled: so it stays in a register, and mask and flip are one instruction. */
+template <int dtype, typename Load>
+static __device__ __forceinline__ void qrn_stream_levels(const Load &load, int j, uint32_t flip, uint32_t (&q)[8])
+{
+    constexpr qrn_form f = qrn_form_of(dtype);
+    constexpr int up = qrn_stream_shift(f), n_low = f.bits >= 4 ? 4 : 2, n_high = f.bits - n_low;
+    constexpr uint32_t low_mask = ((1u << n_low) - 1) * 0x01010101u << up,
+                       high_mask = n_high > 0 ? ((1u << n_high) - 1) * 0x01010101u << (n_low + up) : 0;
+    uint32_t v[4], h[4] = {0, 0, 0, 0};
+    if (f.bits == 8) {
+        uint32_t second[4];
+        load(2 * j, v);
+        load(2 * j + 1, second);
+#pragma unroll
+        for (int i = 0; i < 4; i++) q[i] = v[i], q[4 + i] = second[i];
+        return;
+    }
+    load(f.bits >= 4 ? j : j / 2, v);
+    if (n_high) load(f.bits == 3 ? 2 : f.bits == 5 ? 4 : 4 + j / 2, h);
+    const int low_at = f.bits >= 4 ? 0 : 4 * (j % 2);
+    const int high_at = n_high == 1 ? 2 * j : 4 * (j % 2);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (f.levels != QRN_LEVELS_LINEAR) {
+            qrn_level_nibbles(f.levels, v[i], q[i], q[4 + i]);
+            continue;
+        }
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            const uint32_t high = qrn_shift_up(h[i], n_low + up - high_at - part * n_high) & high_mask;
+            const uint32_t low = qrn_shift_up(v[i], up - low_at - part * n_low);
+            q[4 * part + i] = n_high ? (low & low_mask) | high : low & low_mask;
+            if (up) q[4 * part + i] ^= flip;
+        }
+    }
+}
+
+/* The scales of a row in a panel, loaded; of MLX codes they are met where they lie. */
+struct qrn_stream_scales {
+    uint32_t head[4];
+    uint2 subs;
+    const uint8_t *heads;
+};
+
+template <int dtype>
+static __device__ __forceinline__ void qrn_stream_load_scales(const qrn_panel_form &p, const uint8_t *panel,
+                                                              int row, qrn_stream_scales &s)
+{
+    constexpr qrn_form f = qrn_form_of(dtype);
+    constexpr int sub_bytes = qrn_form_sub_bytes(f.sub);
+    const uint8_t *subs = panel + 512 * f.bits + row * sub_bytes;
+    s.heads = panel + 512 * f.bits + 32 * sub_bytes + row * p.head_bytes;
+    s.subs = make_uint2(0, 0);
+    s.head[0] = s.head[1] = s.head[2] = s.head[3] = 0;
+    if (sub_bytes == 4) s.subs.x = *(const uint32_t *)subs;
+    if (sub_bytes == 8) s.subs = *(const uint2 *)subs;
+    if (f.head == QRN_HEAD_E8M0 || (f.head == QRN_HEAD_PAIR && f.run == 4)) {
+        s.head[0] = *(const uint32_t *)s.heads;
+    } else if (f.head == QRN_HEAD_PAIR) {
+        qrn_words_of(*(const uint4 *)s.heads, s.head);
+    } else if (f.head == QRN_HEAD_F16 && f.run == 4) {
+        s.head[0] = *(const uint16_t *)s.heads;
+    } else if (f.head == QRN_HEAD_F16) {
+        const uint2 two = *(const uint2 *)s.heads;
+        s.head[0] = two.x, s.head[1] = two.y;
+    }
+}
+
+/* d and m of block j, d divided as levels are multiplied. */
+template <int dtype>
+static __device__ __forceinline__ void qrn_stream_head(const qrn_panel_form &p, const qrn_stream_scales &s,
+                                                       int j, float &d, float &m)
+{
+    constexpr qrn_form f = qrn_form_of(dtype);
+    constexpr float part = 1.0f / (1 << qrn_stream_shift(f));
+    m = 0.0f;
+    if (f.head == QRN_HEAD_F16) {
+        const uint32_t bits = f.run == 4 ? s.head[0] : s.head[j / 2] >> 16 * (j % 2);
+        d = qrn_panel_f16<true>(bits & 0xffffu);
+        if (qrn_stream_shift(f)) d *= part;
+    } else if (f.head == QRN_HEAD_E8M0) {
+        d = qrn_e8m0_half(s.head[0] >> 8 * j & 255u);
+    } else if (f.head == QRN_HEAD_PAIR) {
+        const uint32_t both = f.run == 4 ? s.head[0] : s.head[j];
+        d = qrn_panel_f16<true>(both & 0xffffu);
+        m = qrn_panel_f16<true>(both >> 16);
+        if (f.sub != QRN_SUB_NONE) m = -m;
+    } else {
+        qrn_block b;
+        qrn_panel_head<true>(p, s.heads, j, b);
+        d = b.d, m = b.m;
+    }
+}
+
+/* The small integers of block j. */
+static __device__ __forceinline__ void qrn_stream_subs(const qrn_form &f, const uint2 &subs, int j, int (&s)[2],
+                                                       int (&t)[2])
+{
+    const uint32_t two = (j < 2 ? subs.x : subs.y) >> 16 * (j % 2);
+    s[0] = s[1] = t[0] = t[1] = 1;
+    if (f.sub == QRN_SUB_SCALE) {
+        s[0] = s[1] = (int8_t)(subs.x >> 8 * j);
+    } else if (f.sub == QRN_SUB_SCALE_MIN) {
+        s[0] = s[1] = (int)(subs.x >> 8 * j & 255u);
+        t[0] = t[1] = (int)(subs.y >> 8 * j & 255u);
+    } else if (f.sub == QRN_SUB_HALVES) {
+        s[0] = (int8_t)two, s[1] = (int8_t)(two >> 8);
+    } else if (f.sub == QRN_SUB_HALVES_MIN) {
+        s[0] = (int)(two & 15u), t[0] = (int)(two >> 4 & 15u);
+        s[1] = (int)(two >> 8 & 15u), t[1] = (int)(two >> 12 & 15u);
+    }
+}
+
+/* What block j of a row adds beside the product of levels: sums of x, of the first 16 and of the rest. */
+static __device__ __forceinline__ int qrn_stream_t(const qrn_form &f, const int (&t)[2], int sum0, int sum1)
+{
+    if (f.sub == QRN_SUB_NONE) return sum0 + sum1;
+    return f.sub == QRN_SUB_HALVES_MIN ? t[0] * sum0 + t[1] * sum1 : t[0] * (sum0 + sum1);
+}
+
+/* Those of a whole panel, where sums of x are split. */
+static __device__ __forceinline__ int qrn_stream_t_of_panel(const qrn_stream_scales &scales,
+                                                            const uint32_t (&sums)[4])
+{
+    return 128 * __dp4a((int)scales.subs.y, (int)sums[1], 0) + __dp4a((int)scales.subs.y, (int)sums[0], 0);
+}
+
+/* Of one row of x, whose 128 k are at x, and the row of weights that is lane's. */
+template <int dtype>
+static __device__ __forceinline__ float qrn_stream_panel_of_one(const qrn_panel_form &form, uint32_t flip,
+                                                                const uint8_t *panel, const uint8_t *x)
+{
+    constexpr qrn_form f = qrn_form_of(dtype);
+    constexpr bool needs_sums = qrn_has_min(f) || qrn_stream_base(f), splits = qrn_stream_splits_sums(f);
+    const qrn_words_by_row load = {panel + 16 * qrn_lane()};
+    qrn_stream_scales scales;
+    qrn_stream_load_scales<dtype>(form, panel, qrn_lane(), scales);
+    uint32_t sums[4] = {0, 0, 0, 0};
+    if (needs_sums) qrn_words_of(*(const uint4 *)(x + QRN_PANEL_K), sums);
+    qrn_run_sums run = {0, 0};
+    float p = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        uint32_t q[8], v[8];
+        int s[2], t[2], low = 0, high = 0;
+        qrn_stream_levels<dtype>(load, j, flip, q);
+        qrn_words_of(((const uint4 *)x)[2 * j], *(uint32_t(*)[4])v);
+        qrn_words_of(((const uint4 *)x)[2 * j + 1], *(uint32_t(*)[4])(v + 4));
+        qrn_stream_subs(f, scales.subs, j, s, t);
+        const int sum0 = (int16_t)sums[j], sum1 = (int)sums[j] >> 16;
+        if (qrn_stream_base(f)) low = qrn_stream_base(f) * sum0, high = qrn_stream_base(f) * sum1;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            low = __dp4a((int)q[i], (int)v[i], low);
+            high = __dp4a((int)q[4 + i], (int)v[4 + i], high);
+        }
+        if (f.sub == QRN_SUB_NONE) run.isum += low + high;
+        else run.isum += qrn_stream_halves(f) ? s[0] * low + s[1] * high : s[0] * (low + high);
+        if (splits) run.tsum = qrn_stream_t_of_panel(scales, sums);
+        else if (qrn_has_min(f)) run.tsum += qrn_stream_t(f, t, sum0, sum1);
+        if ((j + 1) % form.run == 0) {
+            float d, m;
+            qrn_stream_head<dtype>(form, scales, j, d, m);
+            qrn_end_run(f, d, m, run, p);
+        }
+    }
+    return p;
+}
+
+/* isum += of 16 rows of weights and eight columns, block j. */
+template <int dtype>
+static __device__ __forceinline__ void qrn_stream_multiply(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                                           const int (&s)[2][2], const int (&sum0)[2],
+                                                           const int (&sum1)[2], int (&isum)[4])
+{
+    constexpr qrn_form f = qrn_form_of(dtype);
+    constexpr int base = qrn_stream_base(f);
+    int c[4], e[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        c[i] = base ? base * (qrn_stream_halves(f) ? sum0[i % 2] : sum0[i % 2] + sum1[i % 2]) : 0;
+        e[i] = base ? base * sum1[i % 2] : 0;
+    }
+    if (f.sub == QRN_SUB_NONE) {
+#pragma unroll
+        for (int i = 0; base && i < 4; i++) isum[i] += c[i];
+        qrn_mma_s8(isum, a, b);
+    } else if (!qrn_stream_halves(f)) {
+        qrn_mma_s8(c, a, b);
+#pragma unroll
+        for (int i = 0; i < 4; i++) isum[i] += s[i / 2][0] * c[i];
+    } else {
+        qrn_mma_s8_short(c, a[0], a[1], b[0]);
+        qrn_mma_s8_short(e, a[2], a[3], b[1]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) isum[i] += s[i / 2][0] * c[i] + s[i / 2][1] * e[i];
+    }
+}
+
+/* Of n_columns rows of x, at x one after the other; to p, QRN_STREAM_P floats a column. */
+template <int dtype>
+static __device__ __forceinline__ void qrn_stream_panel_of_eight(const qrn_panel_form &form, uint32_t flip,
+                                                                 const uint8_t *panel, const uint8_t *x,
+                                                                 int n_columns, float *p)
+{
+    constexpr qrn_form f = qrn_form_of(dtype);
+    constexpr bool needs_sums = qrn_has_min(f) || qrn_stream_base(f), splits = qrn_stream_splits_sums(f);
+    const int lane = qrn_lane(), group = lane / 4, column = 2 * (lane % 4);
+    const qrn_words_by_fragment load = {panel + 16 * lane};
+    const uint8_t *x_row = x + min(lane % 8, n_columns - 1) * QRN_STREAM_X + 16 * (lane / 8);
+    qrn_stream_scales scales[4];
+    uint32_t sums[2][4], b[4] = {0, 0, 0, 0};
+    float result[2][4];
+    int isum[2][4], tsum[2][4];
+#pragma unroll
+    for (int h = 0; h < 4; h++) qrn_stream_load_scales<dtype>(form, panel, 8 * h + group, scales[h]);
+#pragma unroll
+    for (int e = 0; needs_sums && e < 2; e++)
+        qrn_words_of(*(const uint4 *)(x + min(column + e, n_columns - 1) * QRN_STREAM_X + QRN_PANEL_K), sums[e]);
+#pragma unroll
+    for (int i = 0; i < 8; i++) result[i / 4][i % 4] = 0.0f, isum[i / 4][i % 4] = tsum[i / 4][i % 4] = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        uint32_t q[8];
+        int sum0[2] = {0, 0}, sum1[2] = {0, 0};
+        if (j % 2 == 0) qrn_ldmatrix4(b, x_row + 32 * j);
+        qrn_stream_levels<dtype>(load, j, flip, q);
+#pragma unroll
+        for (int e = 0; needs_sums && e < 2; e++)
+            sum0[e] = (int16_t)sums[e][j], sum1[e] = (int)sums[e][j] >> 16;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint32_t a[4] = {q[2 * i], q[2 * i + 1], q[4 + 2 * i], q[5 + 2 * i]},
+                           of_j[2] = {b[2 * (j % 2)], b[2 * (j % 2) + 1]};
+            int s[2][2], t[2][2];
+            qrn_stream_subs(f, scales[2 * i].subs, j, s[0], t[0]);
+            qrn_stream_subs(f, scales[2 * i + 1].subs, j, s[1], t[1]);
+            qrn_stream_multiply<dtype>(a, of_j, s, sum0, sum1, isum[i]);
+#pragma unroll
+            for (int e = 0; qrn_has_min(f) && e < 4; e++) {
+                if (splits) tsum[i][e] = qrn_stream_t_of_panel(scales[2 * i + e / 2], sums[e % 2]);
+                else tsum[i][e] += qrn_stream_t(f, t[e / 2], sum0[e % 2], sum1[e % 2]);
+            }
+            if ((j + 1) % form.run) continue;
+            float d[2], m[2];
+            qrn_stream_head<dtype>(form, scales[2 * i], j, d[0], m[0]);
+            qrn_stream_head<dtype>(form, scales[2 * i + 1], j, d[1], m[1]);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                qrn_run_sums run = {isum[i][e], tsum[i][e]};
+                qrn_end_run(f, d[e / 2], m[e / 2], run, result[i][e]);
+                isum[i][e] = tsum[i][e] = 0;
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (column + e % 2 < n_columns)
+                p[(column + e % 2) * QRN_STREAM_P + 16 * i + group + 8 * (e / 2)] = result[i][e];
+}
+
+#endif

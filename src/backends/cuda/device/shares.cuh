@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ * Equal shares of a product's panels for blocks that are all there at once, and sums that one hands over to
+ * the next.
+ *
+ * Panels are counted group by group, and no share is shorter than a group.  So a share is the end of a
+ * group, whole groups, and the beginning of one.  A block begins with that last one and hands its sums
+ * over; it ends with the first one, long after the block before has begun: the order of sums is that of
+ * k, and nobody waits. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_SHARES_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_SHARES_CUH
+
+#include "backends/cuda/device/pipeline.cuh"
+#include "backends/cuda/matmul_stream_cuda.h"
+
+/* From panel begin of group first to panel end of group last, which it does not reach. */
+struct qrn_share {
+    int first, begin, last, end;
+};
+
+/* Of a block: `each` panels, the first n_longer blocks one more. */
+static __device__ __forceinline__ qrn_share qrn_share_of(int block, int each, int n_longer, int n_panels)
+{
+    const int from = block * each + min(block, n_longer), to = from + each + (block < n_longer);
+    qrn_share s;
+    s.first = from / n_panels;
+    s.begin = from - s.first * n_panels;
+    s.last = to / n_panels;
+    s.end = to - s.last * n_panels;
+    return s;
+}
+
+/* Goes through a share in the order in which it is done. */
+struct qrn_share_walk {
+    int piece, group, panel, end; /* end 0: no more */
+
+    __device__ __forceinline__ void find(const qrn_share &s, int n_panels)
+    {
+        const int n_last = s.end > 0, n_first = s.begin > 0, n_whole = s.last - s.first - n_first;
+        const int i = piece - n_last;
+        panel = 0;
+        end = n_panels;
+        if (i < 0) group = s.last, end = s.end;
+        else if (i < n_whole) group = s.first + n_first + i;
+        else if (i == n_whole && n_first) group = s.first, panel = s.begin;
+        else end = 0;
+    }
+    __device__ __forceinline__ void start(const qrn_share &s, int n_panels)
+    {
+        piece = 0;
+        find(s, n_panels);
+    }
+    __device__ __forceinline__ void next(const qrn_share &s, int n_panels, int n = 1)
+    {
+        while (end && n >= end - panel) {
+            n -= end - panel;
+            piece++;
+            find(s, n_panels);
+        }
+        panel += n;
+    }
+};
+
+/* What the block before has summed of a group: one warp, a lane has a row of weights. */
+template <int COLUMNS>
+static __device__ __forceinline__ void qrn_take_over(qrn_stream_handover *from, int n_rows,
+                                                     float (&acc)[COLUMNS])
+{
+    if (qrn_lane() == 0)
+        while (!qrn_load_acquire(&from->is_there)) {}
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < COLUMNS; r++)
+        if (r < n_rows) acc[r] = *(volatile const float *)&from->acc[r][qrn_lane()];
+    __syncwarp();
+    if (qrn_lane() == 0) from->is_there = 0;
+}
+
+template <int COLUMNS>
+static __device__ __forceinline__ void qrn_hand_over(qrn_stream_handover *to, int n_rows,
+                                                     const float (&acc)[COLUMNS])
+{
+#pragma unroll
+    for (int r = 0; r < COLUMNS; r++)
+        if (r < n_rows) to->acc[r][qrn_lane()] = acc[r];
+    __threadfence();
+    __syncwarp();
+    if (qrn_lane() == 0) qrn_store_release(&to->is_there, 1);
+}
+
+#endif

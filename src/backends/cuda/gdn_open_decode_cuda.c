@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ * gdn_open_chunk on Hopper, one token of each sequence: of few heads, and of many. */
+#include "backends/cuda/gdn.h"
+
+QRN_CUDA_IMAGE(gdn_open_decode_sm90a);
+QRN_CUDA_IMAGE(gdn_open_few_sm90a);
+
+enum {
+    D = 128,
+    BYTES = QRN_GDN_DECODE_BYTES,
+    FEW_AT_ONCE = 3, /* blocks of gdn_open_few that a multiprocessor has room for */
+    FEW_SLICES = 4,
+    LONG_TURNS = 16 /* heads of a multiprocessor */
+};
+
+/* Rows of 16-byte pieces. */
+static bool rows_fit(const struct qrn_tensor *t)
+{
+    return (uintptr_t)t->data % 16 == 0 && t->stride[0] % 4 == 0 && t->stride[1] % 4 == 0;
+}
+
+static bool supports(const void *args)
+{
+    const struct qrn_gdn_open_chunk_args *a = args;
+    return a->q.dtype == QRN_F32 && a->q.shape[2] == D && a->v.shape[2] == D &&
+           a->q.shape[0] <= a->position.shape[0] && rows_fit(&a->q) && rows_fit(&a->k) &&
+           rows_fit(&a->v);
+}
+
+/* Blocks of a multiprocessor, and how many heads each asks for before its turn: about 24 MB, which stay
+ * in L2.  One block has 96 KB on their way, which is enough, and leaves room for one of the launch
+ * that comes next, to ask for its data.  Where a launch is long, two blocks, of which one works while
+ * the other waits, save more. */
+struct shares {
+    int64_t n_blocks, n_asked;
+};
+
+static struct shares shares_of(int64_t n_heads, int64_t n_multiprocessors)
+{
+    if (n_heads <= LONG_TURNS * n_multiprocessors) return (struct shares){n_multiprocessors, 2};
+    return (struct shares){2 * n_multiprocessors, 1};
+}
+
+static void run_few(void *stream, const struct qrn_gdn_open_chunk_args *a)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_open_few_sm90a,
+                                               "qrn_gdn_open_few", QRN_GDN_FEW_BYTES};
+    struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(a, D / 2);
+    p.numbers_stay = ((const struct qrn_cuda_stream *)stream)->numbers_stay;
+    qrn_cuda_launch(stream, &f,
+                    (struct qrn_cuda_grid){.n_blocks = a->v.shape[1] * FEW_SLICES,
+                                           .n_blocks_y = (unsigned)a->position.shape[0],
+                                           .n_threads = 128,
+                                           .shared_bytes = QRN_GDN_FEW_BYTES},
+                    &p);
+}
+
+static void run(void *stream, const void *args)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_open_decode_sm90a,
+                                               "qrn_gdn_open_decode", BYTES};
+    const struct qrn_gdn_open_chunk_args *a = args;
+    const struct qrn_cuda_stream *s = stream;
+    const int64_t n_heads = a->position.shape[0] * a->v.shape[1],
+                  n_multiprocessors = s->cuda->n_multiprocessors;
+    const struct shares shares = shares_of(n_heads, n_multiprocessors);
+    if (n_heads * FEW_SLICES <= n_multiprocessors * FEW_AT_ONCE) {
+        run_few(stream, a);
+        return;
+    }
+    struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(a, D);
+    p.numbers_stay = s->numbers_stay;
+    p.n_asked = (int32_t)shares.n_asked;
+    qrn_cuda_launch(stream, &f,
+                    (struct qrn_cuda_grid){.n_blocks = shares.n_blocks,
+                                           .n_threads = QRN_GDN_DECODE_THREADS,
+                                           .shared_bytes = BYTES},
+                    &p);
+}
+
+const struct qrn_kernel qrn_cuda_gdn_open_chunk_decode = {
+    .op = QRN_OP_gdn_open_chunk,
+    .name = "cuda.gdn_open_chunk.decode",
+    .needs = QRN_CUDA_SM90,
+    .serves = "f32, d_k and d_v 128, no more tokens than sequences",
+    .supports = supports,
+    .run = run,
+};

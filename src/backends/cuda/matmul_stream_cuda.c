@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ * matmul and matmul_id of packed weights with few rows of rounded activations, on Hopper. */
+#include "backends/cuda/matmul_prepare.h"
+#include "backends/cuda/matmul_stream_cuda.h"
+
+QRN_CUDA_IMAGE(matmul_stream_blocks_sm90a);
+QRN_CUDA_IMAGE(matmul_stream_k_sm90a);
+QRN_CUDA_IMAGE(matmul_stream_mlx_sm90a);
+
+/* Rows of x and slots that are served: others read a matrix once for more rows.
+ * Shared memory: HALF leaves as much to the next launch's block.
+ * AHEAD: bytes that are asked for beyond the ring. */
+enum {
+    MOST_ROWS = 64,
+    MOST_SLOTS = 32,
+    HALF_SHARED = 110 * 1024,
+    MOST_SHARED = 220 * 1024,
+    LEAST_STAGES = 3,
+    AHEAD = 64 * 1024
+};
+
+#define STREAM(file, NAME)                                                                       \
+    [QRN_##NAME] = {                                                                             \
+        {qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream1_" #NAME, MOST_SHARED}, \
+        {qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream8_" #NAME, MOST_SHARED}}
+static const struct qrn_cuda_function stream_of[QRN_DTYPE_COUNT][2] = {
+    STREAM(blocks, Q4_0), STREAM(blocks, Q4_1),   STREAM(blocks, Q5_0),  STREAM(blocks, Q5_1),
+    STREAM(blocks, Q8_0), STREAM(blocks, IQ4_NL), STREAM(blocks, MXFP4), STREAM(k, Q2_K),
+    STREAM(k, Q3_K),      STREAM(k, Q4_K),        STREAM(k, Q5_K),       STREAM(k, Q6_K),
+    STREAM(k, IQ4_XS),    STREAM(k, TQ1_0),       STREAM(k, TQ2_0),      STREAM(mlx, MLX_Q2),
+    STREAM(mlx, MLX_Q3),  STREAM(mlx, MLX_Q4),    STREAM(mlx, MLX_Q5),   STREAM(mlx, MLX_Q6),
+    STREAM(mlx, MLX_Q8),
+};
+
+_Static_assert(sizeof(struct qrn_stream_handover) == QRN_CUDA_HANDOVER_BYTES, "");
+
+/* How a product is cut: rows of x at once, the ring's stages. */
+struct cut {
+    int tile_rows, n_stages;
+    int64_t shared_bytes;
+};
+
+static int64_t panels_of(const struct qrn_matmul_params *p)
+{
+    return (p->w.k + QRN_PANEL_K - 1) / QRN_PANEL_K;
+}
+
+static int64_t groups_of(const struct qrn_matmul_params *p)
+{
+    return (p->w.n + QRN_PANEL_ROWS - 1) / QRN_PANEL_ROWS;
+}
+
+/* Stages of the ring beside rows of x and waiting sums. */
+static bool fits(const struct qrn_matmul_params *p, int tile_rows, int64_t shared, int least,
+                 struct cut *out)
+{
+    const int64_t of_x = panels_of(p) * tile_rows * (QRN_STREAM_X + (int64_t)sizeof(float)),
+                  of_sums = (int64_t)QRN_STREAM_SUMS * QRN_STREAM_PANELS * tile_rows *
+                            QRN_STREAM_P * (int64_t)sizeof(float),
+                  stage = QRN_STREAM_PANELS * p->w.panel_bytes;
+    int64_t n = (shared - of_x - of_sums) / stage;
+    if (n > QRN_STREAM_STAGES) n = QRN_STREAM_STAGES;
+    *out = (struct cut){tile_rows, (int)n, of_x + of_sums + n * stage};
+    return n >= least;
+}
+
+static bool find_cut(const struct qrn_matmul_params *p, struct cut *out)
+{
+    int rows = p->ids || p->most_rows < 1 ? 1 : QRN_STREAM_COLUMNS;
+    if (rows > p->most_rows) rows = (int)p->most_rows;
+    if (panels_of(p) > 4096) return false;
+    for (; rows > 0; rows--) {
+        if (fits(p, rows, HALF_SHARED, LEAST_STAGES, out)) return true;
+        if (fits(p, rows, MOST_SHARED, LEAST_STAGES, out)) return true;
+    }
+    return fits(p, 1, MOST_SHARED, 2, out);
+}
+
+static bool takes(const struct qrn_matmul_params *p, bool ok)
+{
+    struct cut cut;
+    if (!ok || !p->w.packed || p->acts != QRN_ACTS_Q8 || p->w.k <= 0) return false;
+    if (p->ids ? p->n_slots > MOST_SLOTS : p->most_rows > MOST_ROWS) return false;
+    if (!p->ids && p->n_matrices != 1) return false;
+    return groups_of(p) <= INT32_MAX / MOST_ROWS / panels_of(p) && find_cut(p, &cut);
+}
+
+/* So that there is a place to hand sums over. */
+static size_t scratch(struct qrn_matmul_params *p)
+{
+    (void)p;
+    return 16;
+}
+
+static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
+{
+    struct cut cut;
+    if ((job->ids ? job->n_slots : job->most_rows) == 0 || job->w.n == 0) return;
+    if (!find_cut(job, &cut)) return;
+    qrn_cuda_cut_rows(job, cut.tile_rows, false);
+    const int64_t n_groups = groups_of(job) * job->n_tiles, n = s->cuda->n_multiprocessors,
+                  n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job),
+                  stage = QRN_STREAM_PANELS * job->w.panel_bytes;
+    const struct qrn_matmul_stream_params p = {
+        .job = *job,
+        .handover = s->cuda->handover,
+        .share = (int32_t)(n_panels / n_blocks),
+        .n_longer = (int32_t)(n_panels % n_blocks),
+        .n_panels = (int32_t)panels_of(job),
+        .n_groups = (int32_t)groups_of(job),
+        .n_stages = cut.n_stages,
+        .stage_bytes = (int32_t)stage,
+        .end = job->w.packed + (uint64_t)(job->n_matrices * job->w.matrix_bytes),
+        .flip = 0x80808080u,
+        .ahead = (int32_t)(AHEAD / stage)};
+    qrn_cuda_launch(s, &stream_of[job->w.dtype][cut.tile_rows > 1],
+                    (struct qrn_cuda_grid){.n_blocks = n_blocks,
+                                           .n_threads = QRN_STREAM_THREADS,
+                                           .shared_bytes = (unsigned)cut.shared_bytes},
+                    &p);
+}
+
+static const char serves[] = "packed weights, 8-bit activations: at most 64 rows of x, 32 slots";
+
+QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul, stream, QRN_CUDA_SM90, takes, scratch, run, serves);
+QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul_id, stream, QRN_CUDA_SM90, takes, scratch, run, serves);
