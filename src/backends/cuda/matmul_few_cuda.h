@@ -31,7 +31,7 @@ struct qrn_matmul_few_params {
     int32_t share, n_longer; /* panels that a block takes; blocks that take one more */
     int32_t n_panels;        /* of a group of rows */
     int32_t n_rows, n_slots;
-    int32_t n_asked;      /* panels that are asked for before the launch before has ended */
+    int32_t n_asked; /* panels that are asked for before the launch before has ended */
 };
 
 #endif

@@ -30,11 +30,11 @@ static bool is_aligned(const struct qrn_matmul_params *p)
 static const struct qrn_cuda_function *tiles_for(int32_t dtype)
 {
     enum { /* struct tiles_shared */
-        X_BYTES = QRN_MATMUL_FLOATS_ROWS * 512,
-        W_BYTES = QRN_MATMUL_FLOATS_WEIGHTS * 512,
-        ROWS = (QRN_MATMUL_FLOATS_ROWS + QRN_MATMUL_FLOATS_WEIGHTS) * 8,
-        F32_BYTES = QRN_MATMUL_FLOATS_STAGES * (X_BYTES + W_BYTES) + ROWS,
-        HALF_BYTES = QRN_MATMUL_FLOATS_STAGES * (X_BYTES + W_BYTES / 2) + ROWS
+           X_BYTES = QRN_MATMUL_FLOATS_ROWS * 512,
+           W_BYTES = QRN_MATMUL_FLOATS_WEIGHTS * 512,
+           ROWS = (QRN_MATMUL_FLOATS_ROWS + QRN_MATMUL_FLOATS_WEIGHTS) * 8,
+           F32_BYTES = QRN_MATMUL_FLOATS_STAGES * (X_BYTES + W_BYTES) + ROWS,
+           HALF_BYTES = QRN_MATMUL_FLOATS_STAGES * (X_BYTES + W_BYTES / 2) + ROWS
     };
     static const struct qrn_cuda_function f32 = {qrn_cuda_image_matmul_floats,
                                                  "qrn_matmul_floats_f32", F32_BYTES},
@@ -42,10 +42,7 @@ static const struct qrn_cuda_function *tiles_for(int32_t dtype)
                                                  "qrn_matmul_floats_f16", HALF_BYTES},
                                           bf16 = {qrn_cuda_image_matmul_floats,
                                                   "qrn_matmul_floats_bf16", HALF_BYTES};
-    return dtype == QRN_F32    ? &f32
-           : dtype == QRN_F16  ? &f16
-           : dtype == QRN_BF16 ? &bf16
-                               : NULL;
+    return dtype == QRN_F32 ? &f32 : dtype == QRN_F16 ? &f16 : dtype == QRN_BF16 ? &bf16 : NULL;
 }
 
 static void run_tiles(struct qrn_cuda_stream *s, struct qrn_matmul_params *p,

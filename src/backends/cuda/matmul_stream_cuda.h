@@ -6,14 +6,14 @@
 #include "backends/cuda/matmul_cuda.h"
 
 enum {
-    QRN_STREAM_PANELS = 8,    /* of a stage, at most */
-    QRN_STREAM_COLUMNS = 8,   /* rows of x at once, at most */
-    QRN_STREAM_SUMS = 4,      /* stages whose sums may wait */
+    QRN_STREAM_PANELS = 8,  /* of a stage, at most */
+    QRN_STREAM_COLUMNS = 8, /* rows of x at once, at most */
+    QRN_STREAM_SUMS = 4,    /* stages whose sums may wait */
     /* At most: a warp that comes to a stage knows by one bit that the last sums in that place were taken, so
      * it must not be two rounds ahead of those that are taken while the stage is copied. */
     QRN_STREAM_STAGES = 2 * QRN_STREAM_SUMS - 1,
-    QRN_STREAM_X = 144,       /* bytes of 128 k of a row of x in shared memory: codes, eight sums */
-    QRN_STREAM_P = 36,        /* floats of a column's sums of a panel: of 32 rows, then d */
+    QRN_STREAM_X = 144,      /* bytes of 128 k of a row of x in shared memory: codes, eight sums */
+    QRN_STREAM_P = 36,       /* floats of a column's sums of a panel: of 32 rows, then d */
     QRN_STREAM_THREADS = 448 /* two blocks have 72 registers for each */
 };
 
@@ -25,13 +25,14 @@ struct qrn_stream_handover {
 
 struct qrn_matmul_stream_params {
     struct qrn_matmul_params job;
-    uint64_t handover; /* qrn_stream_handover of each block */
-    int32_t share, n_longer; /* panels that a block takes; blocks that take one more */
+    uint64_t handover;          /* qrn_stream_handover of each block */
+    int32_t share, n_longer;    /* panels that a block takes; blocks that take one more */
     int32_t n_panels, n_groups; /* of a group; of a matrix */
     int32_t n_stages, stage_bytes;
-    uint64_t end;   /* of all matrices */
-    uint32_t flip;  /* see matmul_stream_panel.cuh */
-    int32_t ahead; /* stages asked for beyond those that are copied before the launch before has ended */
+    uint64_t end;  /* of all matrices */
+    uint32_t flip; /* see matmul_stream_panel.cuh */
+    int32_t
+        ahead; /* stages asked for beyond those that are copied before the launch before has ended */
 };
 
 #endif
