@@ -25,7 +25,7 @@ INLINE __m512 add_head(const struct matmul_form f, __m512 p, __m512i isum,
     const __m512 d = _mm512_load_ps(w->d[b]);
     const __m512 sum = _mm512_cvtepi32_ps(isum);
     if (!matmul_has_min(&f)) return finish_run(f, p, sum, isum, d, d);
-    return finish_run(f, p, sum, panel_minima(w, x, b, run, r), d, _mm512_load_ps(w->m[b]));
+    return finish_run(f, p, sum, panel_minima(f, w, x, b, run, r), d, _mm512_load_ps(w->m[b]));
 }
 
 /* 128 k are done: p, times d of row r of x, to the row's sums. */

@@ -52,9 +52,12 @@ INLINE __m512i as_factor(const struct matmul_form f, __m512i s)
 /* sum + dot * s; sum: integers, or floats where those hold them. */
 INLINE __m512i add_scaled(const struct matmul_form f, __m512i sum, __m512i dot, __m512i s)
 {
-    if (!float_sums(f)) return _mm512_add_epi32(sum, _mm512_mullo_epi32(dot, s));
-    return _mm512_castps_si512(
-        _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_castsi512_ps(s), _mm512_castsi512_ps(sum)));
+    if (float_sums(f))
+        return _mm512_castps_si512(_mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_castsi512_ps(s),
+                                                   _mm512_castsi512_ps(sum)));
+    sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(dot, s));
+    __asm__("" : "+v"(sum)); /* here, not with all others at the end */
+    return sum;
 }
 
 /* Adds the products of n vectors of codes, from v on, with 4 n codes of x. */
@@ -190,48 +193,60 @@ INLINE void panel_block(const struct matmul_form f, const struct weight_panel *w
     const int n_parts = matmul_has_halves(&f) ? 2 : 1, n = 8 / n_parts;
     const int8_t *codes = panel_q(x, b, 0); /* rows 64 bytes apart */
     const __m512i zero = _mm512_setzero_si512();
+    UNROLL
     for (int h = 0; h < n_parts; h++) {
         __m512i dots[PANEL_ROWS];
-        const int32_t *of_bias = x->of_bias[b][h];
+        const int32_t *of_bias = &x->of_bias[b / 4][0][b % 4 * n_parts + h];
+        UNROLL_16
         for (int r = 0; r < PANEL_ROWS; r++) {
-            dots[r] = bias_of(f) ? _mm512_set1_epi32(of_bias[r]) : zero;
+            dots[r] = bias_of(f) ? _mm512_set1_epi32(of_bias[8 * r]) : zero;
             if (!scaled && !first) dots[r] = _mm512_add_epi32(dots[r], isum[r]);
         }
         UNROLL
         for (int q = n * h; q < n * h + n; q++) {
             const __m512i v = _mm512_load_si512(w->codes[0][b][q]);
+            UNROLL_16
             for (int r = 0; r < PANEL_ROWS; r++)
                 dots[r] = dot_512(dots[r], &v, codes + 64 * r + 4 * q, 1);
         }
         const __m512i s = scaled ? _mm512_load_si512(w->s[b][h]) : zero;
+        UNROLL_16
         for (int r = 0; r < PANEL_ROWS; r++)
             isum[r] =
                 scaled ? add_scaled(f, first && h == 0 ? zero : isum[r], dots[r], s) : dots[r];
     }
 }
 
-/* The rows of a panel against a group.  As many as registers hold: their integer sums twice, or those
- * and p. */
+/* The rows of a panel against a group, the run of blocks from b on: added to p, or new. */
+INLINE void panel_run(const struct matmul_form f, const struct weight_panel *w,
+                      const struct row_panel *x, int64_t b, const int run, const bool first,
+                      __m512 *p)
+{
+    const __m512 zero = _mm512_setzero_ps();
+    const __m512 d = _mm512_load_ps(w->d[b]), m = _mm512_load_ps(w->m[b]);
+    __m512i isum[PANEL_ROWS];
+    UNROLL
+    for (int c = 0; c < run; c++) panel_block(f, w, x, b + c, c == 0, isum);
+    UNROLL_16
+    for (int r = 0; r < PANEL_ROWS; r++) {
+        const __m512i tsum = matmul_has_min(&f) ? panel_minima(f, w, x, b, run, r) : isum[r];
+        p[r] = finish_run(f, first ? zero : p[r], float_sum(f, isum[r]), tsum, d, m);
+    }
+}
+
+/* The same for all blocks.  As many rows as registers hold: their integer sums twice, or those and p;
+ * every count is constant, so that none of them goes to memory. */
 INLINE void panel_tile(const struct matmul_form f, const struct weight_panel *w,
                        const struct row_panel *x, int64_t n_blocks, const int run,
                        panel_sums *total, bool begin)
 {
-    const __m512 zero = _mm512_setzero_ps();
     for (int64_t b = 0; b < n_blocks; b += 4) {
         __m512 p[PANEL_ROWS];
-        for (int r = 0; r < PANEL_ROWS; r++) p[r] = zero;
-        for (int64_t i = b; i < b + 4 && i < n_blocks; i += run) {
-            __m512i isum[PANEL_ROWS];
-            const __m512 d = _mm512_load_ps(w->d[i]), m = _mm512_load_ps(w->m[i]);
-            for (int c = 0; c < run; c++) panel_block(f, w, x, i + c, c == 0, isum);
-            for (int r = 0; r < PANEL_ROWS; r++)
-                p[r] = finish_run(f, p[r], float_sum(f, isum[r]),
-                                  matmul_has_min(&f) ? panel_minima(w, x, i, run, r)
-                                                     : _mm512_setzero_si512(),
-                                  d, m);
-        }
+        UNROLL
+        for (int i = 0; i < 4; i += run) panel_run(f, w, x, b + i, run, i == 0, p);
+        UNROLL_16
         for (int r = 0; r < PANEL_ROWS; r++) {
-            const __m512 acc = begin && b == 0 ? zero : _mm512_load_ps((*total)[r]);
+            const __m512 acc = begin && b == 0 ? _mm512_setzero_ps() : _mm512_load_ps((*total)[r]);
             const __m512 d = _mm512_set1_ps(x->d[b / 4][r]);
             _mm512_store_ps((*total)[r], _mm512_fmadd_ps(p[r], d, acc));
         }
