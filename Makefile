@@ -63,12 +63,13 @@ QRN_CFLAGS += -fsanitize=fuzzer-no-link
 endif
 
 # Instruction sets: a folder of src/backends/cpu, its flags, and the machines that have them.
-ISA_x86_64 := avx2 avxvnni avx512 avx512vnni amx
+ISA_x86_64 := avx2 avxvnni avx512 avx512vnni avx512bf16 amx
 ISA_aarch64 := neon neondot neoni8mm
 ISA := $(ISA_$(firstword $(subst -, ,$(TARGET))))
 FLAGS.avx2 := -mavx2 -mfma -mf16c
 FLAGS.avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
 FLAGS.avx512vnni := $(FLAGS.avx512) -mavx512vnni
+FLAGS.avx512bf16 := $(FLAGS.avx512) -mavx512bf16
 FLAGS.avxvnni := $(FLAGS.avx2) -mavxvnni
 FLAGS.amx := $(FLAGS.avx512vnni) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
 FLAGS.neon :=

@@ -16,7 +16,7 @@
 
 enum {
     BF16_BLOCK = 32,
-    BF16_PANEL_ROWS = 32, /* no unit has more */
+    BF16_PANEL_ROWS = 64, /* no unit has more */
     BF16_RUN = 8,         /* blocks of a row that are rounded together */
     BF16_ALONE = 16384    /* elements that each lane rounds by itself rather than wait */
 };
@@ -31,16 +31,23 @@ struct bf16_tile {
     int64_t n_blocks;
     bool begin, cold; /* as in struct matmul_tile */
     int n_rows;
-    const void *x;    /* [n_blocks][n_rows][32], floats or bf16 */
+    const void *x;    /* [n_blocks][n_rows][32], as the unit's x says */
     const char *next; /* x of the rows that come next, or NULL */
     float *out[BF16_PANEL_ROWS];
+};
+
+/* How 32 columns of x lie. */
+enum bf16_x {
+    BF16_PAIRS,  /* as they come */
+    BF16_FOURS,  /* of each four the third, the first, the fourth, the second */
+    BF16_FLOATS, /* widened */
 };
 
 struct bf16_unit {
     int panel_rows;
     int chunk_groups;     /* groups that share the walk over rows */
-    int64_t chunk_blocks; /* when several panels do */
-    bool floats;          /* x: bf16 widened to floats, or bf16 */
+    int64_t chunk_blocks; /* when several panels do, or weights are in rows */
+    enum bf16_x x;
     void (*product)(const struct bf16_tile *t);
 };
 
@@ -51,7 +58,7 @@ static inline int64_t bf16_blocks(const struct matmul_job *j)
 
 static inline size_t bf16_row_bytes(const struct matmul_job *j, const struct bf16_unit *u)
 {
-    return (size_t)bf16_blocks(j) * BF16_BLOCK * (u->floats ? 4 : 2);
+    return (size_t)bf16_blocks(j) * BF16_BLOCK * (u->x == BF16_FLOATS ? 4 : 2);
 }
 
 /* Rows that matrices meet, all together. */
@@ -92,19 +99,24 @@ static inline uint32_t bf16_round(uint32_t bits)
 }
 
 /* 32 columns of a row of x. */
-static inline void bf16_put_block(const void *x, bool is_bf16, bool as_floats, void *out)
+static inline void bf16_put_block(const void *x, bool is_bf16, enum bf16_x form, void *out)
 {
+    static const int8_t fours[4] = {2, 0, 3, 1};
     uint32_t bits[BF16_BLOCK];
+    uint16_t *halves = out;
     if (is_bf16) {
         for (int i = 0; i < BF16_BLOCK; i++) bits[i] = (uint32_t)((const uint16_t *)x)[i] << 16;
     } else {
         memcpy(bits, x, sizeof bits);
         for (int i = 0; i < BF16_BLOCK; i++) bits[i] = bf16_round(bits[i]);
     }
-    if (as_floats)
+    if (form == BF16_FLOATS)
         for (int i = 0; i < BF16_BLOCK; i++) ((uint32_t *)out)[i] = bits[i] & 0xffff0000u;
+    else if (form == BF16_PAIRS)
+        for (int i = 0; i < BF16_BLOCK; i++) halves[i] = (uint16_t)(bits[i] >> 16);
     else
-        for (int i = 0; i < BF16_BLOCK; i++) ((uint16_t *)out)[i] = (uint16_t)(bits[i] >> 16);
+        for (int i = 0; i < BF16_BLOCK; i++)
+            halves[i] = (uint16_t)(bits[i / 4 * 4 + fours[i % 4]] >> 16);
 }
 
 /* Rows r .. of those that a matrix meets share a panel. */
@@ -115,7 +127,7 @@ static inline int64_t bf16_panel_rows(const struct bf16_unit *u, int64_t n_rows,
 
 static inline size_t bf16_block_bytes(const struct bf16_unit *u)
 {
-    return BF16_BLOCK * (u->floats ? 4 : 2);
+    return BF16_BLOCK * (u->x == BF16_FLOATS ? 4 : 2);
 }
 
 /* Blocks b0 .. b1 - 1 of row i_x of x; out: of block 0, step to the next. */
@@ -130,7 +142,7 @@ static inline void bf16_round_row(const struct matmul_job *j, const struct bf16_
         const int64_t rest = j->k - b * BF16_BLOCK;
         char tail[BF16_BLOCK * 4] = {0};
         if (rest < BF16_BLOCK) from = memcpy(tail, from, (size_t)rest * element);
-        bf16_put_block(from, is_bf16, u->floats, out + (size_t)b * step);
+        bf16_put_block(from, is_bf16, u->x, out + (size_t)b * step);
     }
 }
 

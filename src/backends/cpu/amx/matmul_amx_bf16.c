@@ -237,7 +237,7 @@ static void product(const struct bf16_tile *t)
 }
 
 static const struct bf16_unit unit = {
-    .panel_rows = BF16_PANEL_ROWS,
+    .panel_rows = 2 * TILE_ROWS,
     .chunk_groups = 32,
     .chunk_blocks = 24,
     .product = product,

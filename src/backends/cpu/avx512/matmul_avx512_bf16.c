@@ -100,7 +100,7 @@ static const struct bf16_unit unit = {
     .panel_rows = PANEL_ROWS,
     .chunk_groups = 32,
     .chunk_blocks = 16,
-    .floats = true,
+    .x = BF16_FLOATS,
     .product = product,
 };
 

@@ -85,7 +85,7 @@ static const struct bf16_unit unit = {
     .panel_rows = PANEL_ROWS,
     .chunk_groups = 4,
     .chunk_blocks = 16,
-    .floats = true,
+    .x = BF16_FLOATS,
     .product = product,
 };
 
