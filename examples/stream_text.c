@@ -19,24 +19,20 @@ int main(int argc, char **argv)
         qrn_tokenizer_encode(qrn_model_tokenizer(model), prompt, strlen(prompt), 0, &ids, &err) ||
         qrn_detokenizer_create(qrn_model_tokenizer(model), 0, &text, &err))
         return puts(err.text), 1;
-    const int32_t vocab_size = (int32_t)qrn_model_info(model)->vocab_size;
-    float *logits = malloc((size_t)vocab_size * sizeof *logits);
-    struct qrn_append a = {.seq = seq,
-                           .tokens = ids.ids,
-                           .n_tokens = (int64_t)ids.n_ids,
-                           .want = QRN_LOGITS_LAST,
-                           .logits = logits};
+    const struct qrn_sampling likeliest = {0};
+    struct qrn_append a = {
+        .seq = seq, .tokens = ids.ids, .n_tokens = (int64_t)ids.n_ids, .sampling = &likeliest};
     fputs(prompt, stdout);
     for (int32_t i = 0, next = 0;
          i < 100 && qrn_model_append(model, &a, 1, NULL, NULL, &err) == QRN_OK;
          i++, a.tokens = &next, a.n_tokens = 1) {
         struct qrn_span piece;
-        for (int32_t t = next = 0; t < vocab_size; t++) next = logits[t] > logits[next] ? t : next;
+        next = a.next;
         if (qrn_detokenizer_push(text, next, &piece, &err) == QRN_OK)
             fwrite(piece.bytes, 1, piece.n_bytes, stdout), fflush(stdout);
     }
     puts("");
-    free(logits), qrn_token_list_free(&ids), qrn_detokenizer_free(text), qrn_seq_destroy(seq),
+    qrn_token_list_free(&ids), qrn_detokenizer_free(text), qrn_seq_destroy(seq),
         qrn_model_close(model), qrn_device_close(options.device);
     return 0;
 }

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <quern/ops.h>
-
 #include "clock.h"
 #include "open_model.h"
 #include "report.h"
@@ -18,11 +16,10 @@
 struct run {
     const struct options *options;
     struct opened opened;
-    struct qrn_device *cpu; /* that tokens are chosen on */
     struct qrn_seq *seq;
     struct qrn_detokenizer *detokenizer;
     struct stop_filter filter;
-    float *logits; /* [vocab_size], after the last token */
+    int32_t next; /* the token chosen to follow */
     int64_t n_prompt, prompt_ns;
     int64_t n_made;               /* tokens chosen */
     int64_t n_decoded, decode_ns; /* steps of one token, and their time with choosing */
@@ -38,27 +35,12 @@ static void show(struct run *r, struct qrn_span text)
     r->last_byte = text.bytes[text.n_bytes - 1];
 }
 
-/* Feeds tokens; the logits after the last one are then in r->logits. */
+/* Feeds tokens and chooses the one that follows. */
 static enum qrn_status feed(struct run *r, const int32_t *tokens, int64_t n_tokens,
                             struct qrn_error *err)
 {
-    struct qrn_append append = {.seq = r->seq,
-                                .tokens = tokens,
-                                .n_tokens = n_tokens,
-                                .want = QRN_LOGITS_LAST,
-                                .logits = r->logits};
-    return qrn_model_append(r->opened.model, &append, 1, interrupt_requested, NULL, err);
-}
-
-static enum qrn_status choose(struct run *r, int32_t *out, struct qrn_error *err)
-{
     const struct options *o = r->options;
-    const int64_t n_tokens = qrn_seq_n_tokens(r->seq);
-    const int64_t n_back =
-        o->repeat_last_n < 0 || o->repeat_last_n > n_tokens ? n_tokens : o->repeat_last_n;
-    struct qrn_sample_args args = {
-        .logits = qrn_tensor_1d(QRN_F32, r->logits, r->opened.info->vocab_size),
-        .id = qrn_tensor_1d(QRN_I32, out, 1),
+    const struct qrn_sampling sampling = {
         .temperature = (float)o->temp,
         .top_k = (int32_t)o->top_k,
         .top_p = (float)o->top_p,
@@ -66,12 +48,15 @@ static enum qrn_status choose(struct run *r, int32_t *out, struct qrn_error *err
         .repeat_penalty = (float)o->repeat_penalty,
         .presence_penalty = (float)o->presence_penalty,
         .frequency_penalty = (float)o->frequency_penalty,
+        .n_penalised = o->repeat_last_n,
         .seed = (uint64_t)o->seed,
-        .position = (uint64_t)n_tokens,
     };
-    if (n_back > 0)
-        args.history = qrn_tensor_1d(QRN_I32, qrn_seq_tokens(r->seq) + n_tokens - n_back, n_back);
-    return qrn_sample(r->cpu, &args, err);
+    struct qrn_append append = {
+        .seq = r->seq, .tokens = tokens, .n_tokens = n_tokens, .sampling = &sampling};
+    const enum qrn_status s =
+        qrn_model_append(r->opened.model, &append, 1, interrupt_requested, NULL, err);
+    r->next = append.next;
+    return s;
 }
 
 static bool is_end(const struct run *r, int32_t token)
@@ -83,15 +68,14 @@ static bool is_end(const struct run *r, int32_t token)
     return n == 0 && token == qrn_tokenizer_eos(qrn_model_tokenizer(r->opened.model));
 }
 
-/* Chooses, shows and feeds tokens until something ends the text. */
+/* Shows and feeds what was chosen until something ends the text. */
 static int generate(struct run *r)
 {
     const struct options *o = r->options;
     struct qrn_error err;
     while (!interrupted() && (o->predict < 0 || r->n_made < o->predict)) {
         const int64_t begin = now_ns();
-        int32_t token;
-        if (choose(r, &token, &err) != QRN_OK) return fail_with(&err);
+        const int32_t token = r->next;
         if (is_end(r, token)) break;
         r->n_made++;
         struct qrn_span text;
@@ -134,24 +118,11 @@ static void print_speed(const struct run *r)
             r->full ? "; the context is full" : "");
 }
 
-/* The logits are the host's, wherever the model runs. */
-static enum qrn_status find_cpu(struct run *r, struct qrn_error *err)
-{
-    const struct qrn_device_options one_thread = {.name = "cpu", .n_threads = 1};
-    if (strcmp(qrn_device_name(r->opened.device), "cpu") != 0)
-        return qrn_device_open(&one_thread, &r->cpu, err);
-    r->cpu = r->opened.device;
-    return QRN_OK;
-}
-
 /* With the model open and the prompt's tokens at hand. */
 static int run_tokens(struct run *r, const struct qrn_token_list *tokens, struct qrn_span prompt)
 {
     struct qrn_error err;
-    r->logits = malloc(sizeof(float) * (size_t)r->opened.info->vocab_size);
-    if (!r->logits) return fail("out of memory");
-    if (find_cpu(r, &err) != QRN_OK ||
-        qrn_seq_create(r->opened.model, NULL, &r->seq, &err) != QRN_OK ||
+    if (qrn_seq_create(r->opened.model, NULL, &r->seq, &err) != QRN_OK ||
         qrn_detokenizer_create(qrn_model_tokenizer(r->opened.model), 0, &r->detokenizer, &err) !=
             QRN_OK)
         return fail_with(&err);
@@ -178,11 +149,9 @@ int cmd_run(const struct options *o)
     if (status == EXIT_OK) status = run_tokens(&r, &tokens, (struct qrn_span){prompt, n_prompt});
     qrn_detokenizer_free(r.detokenizer);
     qrn_seq_destroy(r.seq);
-    if (r.cpu != r.opened.device) qrn_device_close(r.cpu);
     close_model(&r.opened);
     stop_filter_free(&r.filter);
     qrn_token_list_free(&tokens);
-    free(r.logits);
     free(prompt);
     return status;
 }

@@ -41,7 +41,7 @@ struct qrn_model_options {
                                         GGUF file in it, or NULL for a directory's files */
     struct qrn_device *device;       /* required; must outlive the model */
     struct qrn_host host;
-    bool exact; /* float32 activations in products, and a float32 KV cache */
+    bool exact;       /* float32 activations in products, and a float32 KV cache */
     bool exact_batch; /* the bits of a sequence depend on nothing but its tokens on a GPU too, as
                          they never do on the CPU; prompts take longer there.  Without it many
                          tokens worked on at once are rounded to bf16 for its tensor cores */
@@ -135,6 +135,18 @@ enum qrn_logits {
     QRN_LOGITS_ALL   /* after each token: n_tokens rows */
 };
 
+/** How the token that follows is drawn; all 0: the likeliest.  What the numbers mean is said at
+ * struct qrn_sample_args (ops_sampling.h); position is the number of tokens before the one that is
+ * drawn. */
+struct qrn_sampling {
+    float temperature;
+    int32_t top_k;
+    float top_p, min_p;
+    float repeat_penalty, presence_penalty, frequency_penalty;
+    int64_t n_penalised; /* the last tokens that penalties look at; negative: all */
+    uint64_t seed;
+};
+
 /** Tokens for one sequence. */
 struct qrn_append {
     struct qrn_seq *seq;
@@ -145,9 +157,13 @@ struct qrn_append {
     float *hidden; /* optional: [n_layers + 1][n_tokens][d_model]: what each layer reads (the first
                       the embedding), and the final norm's output; as hidden_states of
                       Hugging Face */
+    const struct qrn_sampling *sampling; /* optional: draws the token after the last one, where the
+                                            logits are made; they need not be wanted for it */
     /* results */
     enum qrn_status status; /* of this sequence; the call's own status is the first that failed */
     int64_t n_done;         /* tokens that the sequence took: n_tokens, or fewer when cancelled */
+    int32_t next;           /* the token drawn, which is not appended; -1: none */
+    float next_probability; /* its own, among those that could be drawn */
 };
 
 /** Asked between layers; true stops the step. */
@@ -155,8 +171,8 @@ typedef bool (*qrn_cancel_fn)(void *user);
 
 /**
  * Appends tokens to any number of sequences in one step.  A sequence may occur once.  An append that
- * is refused (QRN_ERR_ARGUMENT: a token id out of range, a sequence of another model or twice;
- * QRN_ERR_LIMIT: max_context or the budget; QRN_ERR_STATE; QRN_ERR_MEMORY) leaves its sequence as it
+ * is refused (QRN_ERR_ARGUMENT: a token id out of range, a sequence of another model or twice,
+ * sampling that qrn_sample refuses, no logit above -inf to draw from; QRN_ERR_LIMIT: max_context or the budget; QRN_ERR_STATE; QRN_ERR_MEMORY) leaves its sequence as it
  * was and does not disturb the others.  After QRN_ERR_CANCELLED each sequence holds its first n_done
  * new tokens and can go on.  cancel may be NULL.
  */

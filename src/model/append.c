@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "core/device_impl.h"
-#include "model/batch.h"
+#include "model/draw.h"
 #include "model/forward.h"
 
 enum { LEAST_PAGES = 16 }; /* in a table, for each sequence */
@@ -16,6 +16,7 @@ struct batch {
     struct qrn_part *parts; /* [max_tokens] */
     int64_t n_parts;
     struct qrn_step_shape shape;
+    int64_t n_penalised; /* tokens, of all parts */
     bool wants_hidden;
     qrn_cancel_fn cancel;
     void *cancel_user;
@@ -46,6 +47,8 @@ static enum qrn_status check_append(struct qrn_model *model, const struct qrn_ap
             return qrn_fail(err, QRN_ERR_ARGUMENT,
                             "append %zu: tokens[%" PRId64 "] is %" PRId32 ", wants 0 to %" PRId64,
                             i, t, a->tokens[t], vocab_size - 1);
+    if (a->sampling && qrn_draw_check(model, a->sampling, err) != QRN_OK)
+        return qrn_error_prefix(err, QRN_ERR_ARGUMENT, "append %zu", i);
     if (a->n_tokens > model->max_context - a->seq->n_tokens)
         return qrn_fail(err, QRN_ERR_LIMIT,
                         "append %zu: %" PRId64 " tokens after %" PRId64
@@ -124,7 +127,7 @@ enum qrn_status qrn_model_check_kernels(struct qrn_model *model, struct qrn_erro
                   .max_pages = LEAST_PAGES,
                   .n_history = model->files.config.conv_kernel - 1 + QRN_HISTORY_SLACK}};
     struct qrn_emitter head = {.device = model->device, .encoder = w->head};
-    QRN_TRY(qrn_workspace_place_tables(w, b.shape, err));
+    QRN_TRY(qrn_workspace_place_tables(w, b.shape, 0, err));
     record_body(&b);
     qrn_encoder_reset(w->head);
     qrn_forward_head(&head, model, 1);
@@ -200,6 +203,7 @@ static enum qrn_status run_head(struct qrn_model *model, int64_t n, struct qrn_e
 /* Where the results of the rows in the tables' head_rows go. */
 struct targets {
     float *logits[QRN_HEAD_ROWS], *hidden[QRN_HEAD_ROWS]; /* NULL: nowhere */
+    struct qrn_part *drawing[QRN_HEAD_ROWS];              /* NULL: no token is drawn */
     int64_t n;
     int64_t i_part, i_token; /* where the next ones begin */
 };
@@ -217,17 +221,19 @@ static void next_targets(const struct batch *b, struct targets *t)
     int32_t *head_rows = b->model->work.filled.head_rows;
     t->n = 0;
     for (; t->i_part < b->n_parts; t->i_part++, t->i_token = 0) {
-        const struct qrn_part *p = &b->parts[t->i_part];
+        struct qrn_part *p = &b->parts[t->i_part];
         const struct qrn_append *a = p->append;
         for (; t->i_token < p->n; t->i_token++) {
             const int64_t at = p->first + t->i_token;
             float *logits = logits_target(a, at, c->vocab_size);
-            if (!logits && !a->hidden) continue;
+            const bool draws = p->sampling && at == a->n_tokens - 1;
+            if (!logits && !a->hidden && !draws) continue;
             if (t->n == QRN_HEAD_ROWS) return;
             head_rows[t->n] = (int32_t)(p->row + t->i_token);
             t->logits[t->n] = logits;
             t->hidden[t->n] =
                 a->hidden ? a->hidden + (c->n_layers * a->n_tokens + at) * c->d_model : NULL;
+            t->drawing[t->n] = draws ? p : NULL;
             t->n++;
         }
     }
@@ -252,11 +258,30 @@ static enum qrn_status deliver(struct qrn_model *model, const struct targets *t,
     return QRN_OK;
 }
 
+/* Draws from the rows of logits that a token is wanted of: all are queued, one copy brings them. */
+static enum qrn_status draw(struct qrn_model *model, const struct targets *t, struct qrn_error *err)
+{
+    struct qrn_workspace *w = &model->work;
+    const void *drawn = NULL;
+    bool any = false;
+    for (int64_t i = 0; i < t->n; i++) {
+        if (!t->drawing[i]) continue;
+        QRN_TRY(qrn_draw_queue(model, t->drawing[i], i, err));
+        any = true;
+    }
+    if (!any) return QRN_OK;
+    QRN_TRY(qrn_workspace_fetch(w, w->drawn, sizeof *w->drawn, &drawn, err));
+    for (int64_t i = 0; i < t->n; i++)
+        if (t->drawing[i]) qrn_draw_deliver(t->drawing[i], drawn, i);
+    return QRN_OK;
+}
+
 /* The first targets are in the tables already. */
 static enum qrn_status make_logits(const struct batch *b, struct targets *t, struct qrn_error *err)
 {
     while (t->n > 0) {
         QRN_TRY(run_head(b->model, t->n, err));
+        QRN_TRY(draw(b->model, t, err));
         QRN_TRY(deliver(b->model, t, err));
         next_targets(b, t);
         if (t->n > 0) QRN_TRY(qrn_workspace_send_head_rows(&b->model->work, err));
@@ -280,6 +305,7 @@ static void fill(struct batch *b, struct qrn_append *appends, size_t n_appends,
                  enum qrn_status *first, struct qrn_error *err)
 {
     b->n_parts = 0;
+    b->n_penalised = 0;
     b->wants_hidden = false;
     b->shape = (struct qrn_step_shape){.max_pages = LEAST_PAGES};
     for (size_t i = 0; i < n_appends && b->shape.n_tokens < b->model->max_batch; i++) {
@@ -299,6 +325,12 @@ static void fill(struct batch *b, struct qrn_append *appends, size_t n_appends,
             refuse(a, s, &own, first, err);
             continue;
         }
+        if (a->sampling && part.n == left) {
+            part.sampling = a->sampling;
+            part.n_penalised = qrn_draw_n_penalised(a->sampling, a->seq->n_tokens + part.n);
+            part.penalised = b->n_penalised;
+            b->n_penalised += part.n_penalised;
+        }
         b->shape.n_history = a->seq->n_history;
         b->shape.n_tokens += part.n;
         b->wants_hidden = b->wants_hidden || a->hidden;
@@ -313,7 +345,7 @@ static enum qrn_status queue_batch(struct batch *b, struct qrn_error *err)
 {
     struct qrn_workspace *w = &b->model->work;
     struct targets targets = {.n = 0};
-    QRN_TRY(qrn_workspace_place_tables(w, b->shape, err));
+    QRN_TRY(qrn_workspace_place_tables(w, b->shape, b->n_penalised, err));
     for (int64_t i = 0; i < b->n_parts; i++)
         qrn_part_fill_tables(&b->parts[i], &w->filled, i, b->shape.max_pages);
     next_targets(b, &targets);
@@ -330,6 +362,20 @@ static enum qrn_status run_batch(struct batch *b, struct qrn_error *err)
     return s != QRN_OK ? s : waited;
 }
 
+/* The sequence has the part's tokens, or is as it was. */
+static void finish(struct qrn_part *p, enum qrn_status s, struct qrn_error *why,
+                   enum qrn_status *first, struct qrn_error *err)
+{
+    if (s == QRN_OK && p->no_token)
+        s = qrn_fail(why, QRN_ERR_ARGUMENT, "no logit is above -inf: no token can be drawn");
+    if (s == QRN_OK) {
+        qrn_part_commit(p);
+        return;
+    }
+    qrn_part_drop(p);
+    refuse(p->append, s, why, first, err);
+}
+
 static enum qrn_status run_all(struct batch *b, struct qrn_append *appends, size_t n_appends,
                                enum qrn_status first, struct qrn_error *err)
 {
@@ -338,14 +384,7 @@ static enum qrn_status run_all(struct batch *b, struct qrn_append *appends, size
         fill(b, appends, n_appends, &first, err);
         if (b->n_parts == 0) return first;
         const enum qrn_status s = run_batch(b, &own);
-        for (int64_t i = 0; i < b->n_parts; i++) {
-            if (s == QRN_OK) {
-                qrn_part_commit(&b->parts[i]);
-            } else {
-                qrn_part_drop(&b->parts[i]);
-                refuse(b->parts[i].append, s, &own, &first, err);
-            }
-        }
+        for (int64_t i = 0; i < b->n_parts; i++) finish(&b->parts[i], s, &own, &first, err);
         if (s == QRN_ERR_CANCELLED) break;
     }
     for (size_t i = 0; i < n_appends; i++)
@@ -362,6 +401,8 @@ enum qrn_status qrn_model_append(struct qrn_model *model, struct qrn_append *app
     for (size_t i = 0; i < n_appends; i++) {
         struct qrn_error own;
         appends[i].n_done = 0;
+        appends[i].next = -1;
+        appends[i].next_probability = 0.0f;
         appends[i].status = QRN_OK;
         const enum qrn_status s = check_append(model, appends, i, &own);
         if (s != QRN_OK) refuse(&appends[i], s, &own, &first, err);

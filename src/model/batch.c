@@ -111,6 +111,17 @@ void qrn_part_drop(struct qrn_part *p)
         qrn_buffer_release(p->seq->pages[--p->seq->n_pages]);
 }
 
+/* The last tokens, of the sequence and then of the part. */
+static void fill_penalised(const struct qrn_part *p, int32_t *out)
+{
+    const int64_t n_old = p->n_penalised > p->n ? p->n_penalised - p->n : 0,
+                  n_new = p->n_penalised - n_old;
+    if (n_old) memcpy(out, p->seq->tokens + p->seq->n_tokens - n_old, (size_t)n_old * sizeof *out);
+    if (n_new)
+        memcpy(out + n_old, p->append->tokens + p->first + p->n - n_new,
+               (size_t)n_new * sizeof *out);
+}
+
 static uint64_t address(const struct qrn_buffer *made, const struct qrn_buffer *old)
 {
     const struct qrn_buffer *b = made ? made : old;
@@ -129,6 +140,7 @@ void qrn_part_fill_tables(const struct qrn_part *p, const struct qrn_tables *t, 
     t->seq_begin[i_seq] = (int32_t)p->row;
     t->seq_begin[i_seq + 1] = (int32_t)(p->row + p->n);
     t->seq_position[i_seq] = (int32_t)seq->n_tokens;
+    fill_penalised(p, t->penalised + p->penalised);
     t->state[3 * i_seq] = address(NULL, seq->state[here]);
     for (int i = 0; i < 2; i++) {
         t->state[3 * i_seq + 1 + i] = address(p->state[i], NULL);

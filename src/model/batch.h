@@ -14,6 +14,9 @@ struct qrn_part {
     int64_t row;                                     /* of the batch, where they begin */
     struct qrn_buffer *state[2], *rows[2], *history; /* fresh, or NULL */
     int64_t n_pages_before;
+    const struct qrn_sampling *sampling; /* of the token after the part, if one is drawn */
+    int64_t penalised, n_penalised;      /* its history, within that of all parts */
+    bool no_token;                       /* could be drawn: the part is refused */
 };
 
 /* Takes what the part needs from the pool.  On failure the sequence is as it was. */

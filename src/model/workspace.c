@@ -64,6 +64,7 @@ static void lay_out(struct qrn_workspace *w, const struct qrn_model_config *c, s
     w->mlp = carve(m, (int64_t)w->mlp_floats, sizeof(float));
     w->head_normed = carve(m, 2 * QRN_HEAD_ROWS * c->d_model, sizeof(float));
     w->logits = carve(m, QRN_HEAD_ROWS * c->vocab_size, sizeof(float));
+    w->drawn = carve(m, 1, sizeof *w->drawn);
 }
 
 static void lay_out_host(struct qrn_workspace *w, const struct qrn_model_config *c,
@@ -73,7 +74,7 @@ static void lay_out_host(struct qrn_workspace *w, const struct qrn_model_config 
     w->layer_end = carve(m, c->n_layers + 1, sizeof(size_t));
 }
 
-static struct qrn_tables lay_out_tables(struct qrn_step_shape s, char *base)
+static struct qrn_tables lay_out_tables(struct qrn_step_shape s, int64_t n_penalised, char *base)
 {
     struct carver m = {.base = base};
     struct qrn_tables t;
@@ -86,6 +87,7 @@ static struct qrn_tables lay_out_tables(struct qrn_step_shape s, char *base)
     t.rows = carve(&m, s.n_seqs * 2, sizeof(uint64_t));
     t.history = carve(&m, s.n_seqs, sizeof(uint64_t));
     t.pages = carve(&m, s.n_seqs * s.max_pages, sizeof(uint64_t));
+    t.penalised = carve(&m, n_penalised, sizeof(int32_t));
     t.n_bytes = m.used;
     return t;
 }
@@ -108,7 +110,7 @@ static struct extent measure(const struct qrn_model_config *config, int64_t max_
     lay_out(&w, config, &device);
     lay_out_host(&w, config, &host);
     return (struct extent){device.used, host.used,
-                           lay_out_tables(first_shape(max_tokens), NULL).n_bytes};
+                           lay_out_tables(first_shape(max_tokens), 0, NULL).n_bytes};
 }
 
 size_t qrn_workspace_bytes(const struct qrn_model_config *config, int64_t max_tokens)
@@ -155,7 +157,8 @@ static enum qrn_status init(struct qrn_workspace *w, const struct qrn_model_conf
     QRN_TRY(reserve_tables(w, n.tables, err));
     if (!qrn_device_host_reads(w->device))
         QRN_TRY(qrn_staging_create(w->device,
-                                   QRN_HEAD_ROWS * (size_t)config->vocab_size * sizeof(float),
+                                   QRN_HEAD_ROWS * (size_t)config->vocab_size * sizeof(float) +
+                                       sizeof *w->drawn,
                                    &w->results, err));
     QRN_TRY(qrn_encoder_create(w->device, &w->body, err));
     return qrn_encoder_create(w->device, &w->head, err);
@@ -187,13 +190,14 @@ void qrn_workspace_free(struct qrn_workspace *w)
 /* --- what goes to the device and comes from it --- */
 
 enum qrn_status qrn_workspace_place_tables(struct qrn_workspace *w, struct qrn_step_shape shape,
-                                           struct qrn_error *err)
+                                           int64_t n_penalised, struct qrn_error *err)
 {
-    const size_t n_bytes = lay_out_tables(shape, NULL).n_bytes;
+    const size_t n_bytes = lay_out_tables(shape, n_penalised, NULL).n_bytes;
     if (n_bytes > w->staging.n_bytes) QRN_TRY(reserve_tables(w, n_bytes + n_bytes / 2, err));
-    w->filled = lay_out_tables(shape, w->staging.bytes);
-    w->tables =
-        w->table_memory ? lay_out_tables(shape, qrn_buffer_data(w->table_memory)) : w->filled;
+    w->filled = lay_out_tables(shape, n_penalised, w->staging.bytes);
+    w->tables = w->filled;
+    if (w->table_memory)
+        w->tables = lay_out_tables(shape, n_penalised, qrn_buffer_data(w->table_memory));
     return QRN_OK;
 }
 

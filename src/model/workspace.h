@@ -30,7 +30,14 @@ struct qrn_tables {
     int32_t *seq_position;            /* [n_seqs] */
     uint64_t *state, *rows, *history; /* addresses [n_seqs][3], [n_seqs][2], [n_seqs] */
     uint64_t *pages;                  /* addresses [n_seqs][max_pages] */
-    size_t n_bytes;                   /* of all, from head_rows on */
+    int32_t *penalised; /* histories of tokens that are drawn; no recording reads it */
+    size_t n_bytes;     /* of all, from head_rows on */
+};
+
+/* Tokens drawn from rows of logits. */
+struct qrn_drawn {
+    int32_t ids[QRN_HEAD_ROWS];
+    float probabilities[QRN_HEAD_ROWS]; /* NaN: there was none to draw */
 };
 
 struct qrn_workspace {
@@ -46,7 +53,7 @@ struct qrn_workspace {
     struct qrn_tables filled, tables; /* by the host; as ops read them */
     struct qrn_staging staging;       /* behind filled, and behind tables where the host reads */
     struct qrn_buffer *table_memory;  /* behind tables elsewhere, else NULL */
-    struct qrn_staging results;       /* where logits arrive; unused where the host reads */
+    struct qrn_staging results;       /* where logits and ids arrive; unused where the host reads */
 
     struct qrn_buffer *memory; /* of the rest */
     /* activations, float32 [max_tokens, ...] */
@@ -55,6 +62,7 @@ struct qrn_workspace {
     float *mixer, *mlp;   /* arenas: a layer's mixer and its mlp use them in turn */
     size_t mixer_floats, mlp_floats;
     float *head_normed, *logits; /* [QRN_HEAD_ROWS, d_model], [QRN_HEAD_ROWS, vocab_size] */
+    struct qrn_drawn *drawn;
 
     struct qrn_encoder *body, *head;
     struct qrn_step_shape body_shape; /* what body holds; n_tokens 0: nothing */
@@ -70,9 +78,10 @@ enum qrn_status qrn_workspace_init(struct qrn_workspace *w, const struct qrn_mod
                                    const struct qrn_host *host, struct qrn_error *err);
 void qrn_workspace_free(struct qrn_workspace *w);
 
-/* Places filled and tables for a step of that shape; more memory for them if need be. */
+/* Places filled and tables for a step of that shape with histories of n_penalised tokens together; more
+ * memory for them if need be. */
 enum qrn_status qrn_workspace_place_tables(struct qrn_workspace *w, struct qrn_step_shape shape,
-                                           struct qrn_error *err);
+                                           int64_t n_penalised, struct qrn_error *err);
 /* Brings what was filled to where ops read it: all, or head_rows alone.  filled does not change
  * before the device was waited for. */
 enum qrn_status qrn_workspace_send_tables(struct qrn_workspace *w, struct qrn_error *err);

@@ -173,6 +173,7 @@ static enum qrn_status read_bytes(struct qrn_device *dev, void *to, const void *
                                   size_t n_bytes, struct qrn_error *err)
 {
     far.counts.reads++;
+    far.counts.read_bytes += n_bytes;
     QRN_TRY(do_pending(dev, err));
     copy(to, from, n_bytes);
     return QRN_OK;

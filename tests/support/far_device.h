@@ -14,6 +14,7 @@ void far_device_close(struct qrn_device *dev);
 /* Since it was opened: times that somebody waited, copies from and to the host, recordings run. */
 struct far_counts {
     long waits, uploads, writes, reads, submits, allocations;
+    size_t read_bytes;
 };
 struct far_counts far_device_counts(void);
 
