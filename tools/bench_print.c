@@ -55,6 +55,18 @@ static const char *backend_name(const struct bench_subject *s)
     return strcmp(name, "cpu") == 0 ? "CPU" : strcmp(name, "cuda") == 0 ? "CUDA" : name;
 }
 
+static int n_threads(const struct bench_subject *s)
+{
+    const struct opened *o = s->opened;
+    return qrn_device_n_threads(o->host_device ? o->host_device : o->device);
+}
+
+static int n_gpu_layers(const struct bench_subject *s)
+{
+    const bool is_cpu = strcmp(qrn_device_name(s->opened->device), "cpu") == 0;
+    return is_cpu ? 0 : (int)s->opened->info->n_device_layers;
+}
+
 /* The processor's name as the kernel tells it; "" if it does not. */
 static void processor_name(char *out, size_t n_out)
 {
@@ -94,7 +106,8 @@ static void md_row(const struct bench_subject *s, const struct bench_test *t)
     char test[80], speed[80], cells[4][40];
     int n = snprintf(test, sizeof test, "%s%" PRId64, t->n_gen > 0 ? "tg" : "pp",
                      t->n_prompt + t->n_gen);
-    if (t->n_depth > 0) n += snprintf(test + n, sizeof test - (size_t)n, " @ d%" PRId64, t->n_depth);
+    if (t->n_depth > 0)
+        n += snprintf(test + n, sizeof test - (size_t)n, " @ d%" PRId64, t->n_depth);
     if (t->n_seqs > 1) snprintf(test + n, sizeof test - (size_t)n, " B%" PRId64, t->n_seqs);
     /* the sign of plus or minus is two bytes and one column */
     snprintf(speed, sizeof speed, "%.2f \xc2\xb1 %.2f", sum.mean_ts, sum.stddev_ts);
@@ -104,7 +117,7 @@ static void md_row(const struct bench_subject *s, const struct bench_test *t)
     snprintf(cells[1], sizeof cells[1], "%.2f %s", params / (billions ? 1e9 : 1e6),
              billions ? "B" : "M");
     printf("| %-30s | %10s | %10s | %-10s | %7d |", s->type, cells[0], cells[1], backend_name(s),
-           qrn_device_n_threads(s->opened->device));
+           n_threads(s));
     if (shows_kv(o)) printf(" %6s | %6s |", kv_name(o), kv_name(o));
     printf(" %15s | %21s |\n", test, speed);
 }
@@ -124,14 +137,13 @@ static json_t *record(const struct bench_subject *s, const struct bench_test *t)
         qrn_device_model(s->opened->device), "backends", backend_name(s), "model_filename",
         s->opened->path, "model_type", s->type, "model_size", (json_int_t)s->size, "model_n_params",
         (json_int_t)s->opened->info->n_parameters, "n_batch", (json_int_t)o->batch, "n_ubatch",
-        (json_int_t)o->batch, "n_threads", qrn_device_n_threads(s->opened->device), "type_k",
-        kv_name(o), "type_v", kv_name(o), "n_gpu_layers", 0, "flash_attn", 1);
-    json_t *results =
-        json_pack("{s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f, s:I}", "n_prompt", (json_int_t)t->n_prompt,
-                  "n_gen", (json_int_t)t->n_gen, "n_depth", (json_int_t)t->n_depth, "test_time", "",
-                  "avg_ns", (json_int_t)sum.mean_ns, "stddev_ns", (json_int_t)sum.stddev_ns,
-                  "avg_ts", sum.mean_ts, "stddev_ts", sum.stddev_ts, "n_seqs",
-                  (json_int_t)t->n_seqs);
+        (json_int_t)o->batch, "n_threads", n_threads(s), "type_k", kv_name(o), "type_v", kv_name(o),
+        "n_gpu_layers", n_gpu_layers(s), "flash_attn", 1);
+    json_t *results = json_pack(
+        "{s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f, s:I}", "n_prompt", (json_int_t)t->n_prompt,
+        "n_gen", (json_int_t)t->n_gen, "n_depth", (json_int_t)t->n_depth, "test_time", "", "avg_ns",
+        (json_int_t)sum.mean_ns, "stddev_ns", (json_int_t)sum.stddev_ns, "avg_ts", sum.mean_ts,
+        "stddev_ts", sum.stddev_ts, "n_seqs", (json_int_t)t->n_seqs);
     if (!fields || !results || json_object_update(fields, results) != 0) {
         json_decref(fields);
         fields = NULL;

@@ -2,10 +2,34 @@
  * The devices of this machine, and whether a model fits on each. */
 #include "device_fits.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "report.h"
+
+static void note(struct device_fit *f, const struct qrn_model_info *info)
+{
+    const size_t room = f->n_free ? f->n_free : f->n_total;
+    f->n_needed = info->device_bytes;
+    f->n_layers = info->n_device_layers;
+    f->n_layers_fit = info->n_layers_fit;
+    f->fits = room == 0 || f->n_needed <= room;
+}
+
+/* What the model would take of dev. */
+static void measure_on(const struct options *o, const struct opened *opened, struct qrn_device *dev,
+                       struct device_fit *f)
+{
+    struct qrn_device *host_device = NULL;
+    struct qrn_model *model = NULL;
+    if (open_host_device(o, dev, &host_device, &f->reason) != QRN_OK) return;
+    struct qrn_model_options options = model_options(o, opened->path, dev, host_device);
+    options.only_info = true;
+    if (qrn_model_open(&options, &model, &f->reason) == QRN_OK) note(f, qrn_model_info(model));
+    qrn_model_close(model);
+    qrn_device_close(host_device);
+}
 
 static void measure(const struct options *o, const struct opened *opened, struct device_fit *f)
 {
@@ -15,20 +39,10 @@ static void measure(const struct options *o, const struct opened *opened, struct
     if (own) dev = own;
     snprintf(f->model, sizeof f->model, "%s", qrn_device_model(dev));
     if (qrn_device_memory(dev, &f->n_free, &f->n_total, &f->reason) == QRN_OK) {
-        struct qrn_model *model = NULL;
-        const struct qrn_model_info *info = is_open ? opened->info : NULL;
-        const struct qrn_model_options options = {.path = opened->path,
-                                                  .device = dev,
-                                                  .exact = o->exact,
-                                                  .only_info = true,
-                                                  .max_context = o->ctx,
-                                                  .max_batch = o->batch};
-        if (!info && qrn_model_open(&options, &model, &f->reason) == QRN_OK)
-            info = qrn_model_info(model);
-        if (info) f->n_needed = needed_bytes(info);
-        const size_t room = f->n_free ? f->n_free : f->n_total;
-        f->fits = info && (room == 0 || f->n_needed <= (double)room);
-        qrn_model_close(model);
+        if (is_open && opened->info)
+            note(f, opened->info);
+        else
+            measure_on(o, opened, dev, f);
     }
     qrn_device_close(own);
 }
@@ -56,9 +70,13 @@ void print_device_fits(const struct device_fit *fits, size_t n)
             printf("%s\n", f->reason.text);
             continue;
         }
-        printf("%s: %.3f GiB needed", f->fits ? "fits" : "does not fit", f->n_needed / 0x1p30);
+        printf("%s: %.3f GiB needed", f->fits ? "fits" : "does not fit",
+               (double)f->n_needed / 0x1p30);
         if (f->n_free) printf(", %.3f GiB free", (double)f->n_free / 0x1p30);
         if (f->n_total) printf(", %.3f GiB in all", (double)f->n_total / 0x1p30);
+        if (!f->fits && f->n_layers_fit == 0) printf("; none of its layers would fit");
+        if (!f->fits && f->n_layers_fit > 0 && f->n_layers_fit < f->n_layers)
+            printf("; --gpu-layers %" PRId64 " would fit", f->n_layers_fit);
         putchar('\n');
     }
 }

@@ -7,10 +7,11 @@
 #include "open_model.h"
 
 struct device_fit {
-    const char *name;       /* "cuda" */
-    char model[128];        /* "NVIDIA H200", or "" */
-    size_t n_free, n_total; /* 0: unknown */
-    double n_needed;        /* 0: the model cannot be run there */
+    const char *name;               /* "cuda" */
+    char model[128];                /* "NVIDIA H200", or "" */
+    size_t n_free, n_total;         /* 0: unknown */
+    size_t n_needed;                /* 0: the model cannot be run there */
+    int64_t n_layers, n_layers_fit; /* of the model there; that would fit */
     bool fits;
     struct qrn_error reason; /* of not opening, or of not running the model; QRN_OK: neither */
 };

@@ -125,9 +125,10 @@ static json_t *devices_json(const struct device_fit *fits, size_t n)
     for (size_t i = 0; i < n; i++) {
         const struct device_fit *f = &fits[i];
         json_t *row =
-            json_pack("{s:s, s:s, s:b, s:I, s:I, s:I}", "name", f->name, "model", f->model, "fits",
-                      f->fits, "needed_bytes", (json_int_t)f->n_needed, "free_bytes",
-                      (json_int_t)f->n_free, "total_bytes", (json_int_t)f->n_total);
+            json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I}", "name", f->name, "model", f->model,
+                      "fits", f->fits, "needed_bytes", (json_int_t)f->n_needed, "free_bytes",
+                      (json_int_t)f->n_free, "total_bytes", (json_int_t)f->n_total, "layers",
+                      (json_int_t)f->n_layers, "layers_fit", (json_int_t)f->n_layers_fit);
         if (f->reason.status != QRN_OK)
             json_object_set_new(row, "reason", json_string(f->reason.text));
         json_array_append_new(out, row);

@@ -2,6 +2,7 @@
  * The model that the options ask for, and the tokens of their text. */
 #include "open_model.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,42 +51,70 @@ int find_model(const struct options *o, char path[MODEL_PATH_BYTES])
 static const enum qrn_kv_type kv_types[] = {
     [KV_AUTO] = QRN_KV_DEFAULT, [KV_F16] = QRN_KV_F16, [KV_F32] = QRN_KV_F32};
 
-double needed_bytes(const struct qrn_model_info *m)
-{
-    return (double)m->weight_bytes + (double)m->work_bytes + sequence_state_bytes(m) +
-           64.0 * (double)m->kv_bytes_per_token;
-}
-
 /* With only_info nothing is loaded that would not fit. */
 static enum qrn_status check_fit(struct qrn_device *dev, const struct qrn_model_info *info,
                                  struct qrn_error *err)
 {
     size_t n_free, n_total;
     QRN_TRY(qrn_device_memory(dev, &n_free, &n_total, err));
-    if (n_free == 0 || needed_bytes(info) <= (double)n_free) return QRN_OK;
+    if (n_free == 0 || (double)info->device_bytes <= (double)n_free) return QRN_OK;
     return qrn_fail(err, QRN_ERR_MEMORY, "the model needs %.3f GiB, %.3f of %.3f GiB are free",
-                    needed_bytes(info) / 0x1p30, (double)n_free / 0x1p30, (double)n_total / 0x1p30);
+                    (double)info->device_bytes / 0x1p30, (double)n_free / 0x1p30,
+                    (double)n_total / 0x1p30);
+}
+
+enum qrn_status open_host_device(const struct options *o, const struct qrn_device *dev,
+                                 struct qrn_device **out, struct qrn_error *err)
+{
+    *out = NULL;
+    if (o->gpu_layers < 0 || strcmp(qrn_device_name(dev), "cpu") == 0) return QRN_OK;
+    return open_device_named(o, "cpu", out, err);
+}
+
+struct qrn_model_options model_options(const struct options *o, const char *path,
+                                       struct qrn_device *dev, struct qrn_device *host_device)
+{
+    return (struct qrn_model_options){
+        .path = path,
+        .device = dev,
+        .host_device = host_device,
+        .n_device_layers = host_device ? o->gpu_layers : 0,
+        .host.logger = report_logger(o->verbose),
+        .exact = o->exact,
+        .exact_batch = o->exact_batch,
+        .kv = kv_types[o->kv],
+        .max_context = o->command == command_at(COMMAND_perplexity) ? o->window : o->ctx,
+        .max_batch = o->batch,
+    };
+}
+
+/* Puts behind the text that a model does not fit which number of layers does. */
+static void advise(struct qrn_model_options m, struct qrn_error *err)
+{
+    const size_t used = strlen(err->text);
+    struct qrn_model *model = NULL;
+    struct qrn_error other;
+    m.only_info = true;
+    if (qrn_model_open(&m, &model, &other) != QRN_OK) return;
+    const int64_t n = qrn_model_info(model)->n_layers_fit;
+    if (n > 0 && n < qrn_model_info(model)->n_device_layers)
+        snprintf(err->text + used, sizeof err->text - used, ": --gpu-layers %" PRId64, n);
+    qrn_model_close(model);
 }
 
 static enum qrn_status open_on(const struct options *o, bool only_info, struct opened *out,
                                struct qrn_error *err)
 {
-    const struct qrn_model_options model_options = {
-        .path = out->path,
-        .device = out->device,
-        .host.logger = report_logger(o->verbose),
-        .exact = o->exact,
-        .exact_batch = o->exact_batch,
-        .only_info = only_info,
-        .kv = kv_types[o->kv],
-        .max_context = o->command == command_at(COMMAND_perplexity) ? o->window : o->ctx,
-        .max_batch = o->batch,
-        .progress = progress_step,
-    };
+    QRN_TRY(open_host_device(o, out->device, &out->host_device, err));
+    struct qrn_model_options m = model_options(o, out->path, out->device, out->host_device);
+    m.only_info = only_info;
+    m.progress = progress_step;
     progress_begin("loading");
-    const enum qrn_status s = qrn_model_open(&model_options, &out->model, err);
+    const enum qrn_status s = qrn_model_open(&m, &out->model, err);
     progress_end();
     if (s == QRN_OK) out->info = qrn_model_info(out->model);
+    m.progress = NULL;
+    if (s == QRN_ERR_MEMORY) advise(m, err);
     return s;
 }
 
@@ -107,6 +136,12 @@ int try_open_model(const struct options *o, bool only_info, struct opened *out,
     int status = find_model(o, out->path);
     if (status == EXIT_OK) status = choose_devices(o, names, &n);
     if (status != EXIT_OK) return status;
+    if (n == 1 && strcmp(names[0], "cpu") == 0 && o->gpu_layers > 0)
+        return fail_usage(o->command->name, "--gpu-layers goes with --device cuda or auto");
+    if (o->gpu_layers == 0) {
+        names[0] = "cpu";
+        n = 1;
+    }
     catch_interrupt();
     for (size_t i = 0; i < n && !out->model; i++) {
         const bool is_last = i == n - 1;
@@ -143,8 +178,9 @@ void close_model(struct opened *opened)
 {
     qrn_model_close(opened->model);
     qrn_device_close(opened->device);
+    qrn_device_close(opened->host_device);
     opened->model = NULL;
-    opened->device = NULL;
+    opened->device = opened->host_device = NULL;
     opened->info = NULL;
 }
 

@@ -19,6 +19,7 @@ int find_model(const struct options *options, char path[MODEL_PATH_BYTES]);
 struct opened {
     char path[MODEL_PATH_BYTES];
     struct qrn_device *device;
+    struct qrn_device *host_device; /* the CPU, if --gpu-layers leaves layers to it; else NULL */
     struct qrn_model *model;
     const struct qrn_model_info *info;
 };
@@ -31,8 +32,12 @@ int try_open_model(const struct options *options, bool only_info, struct opened 
                    struct qrn_error *err);
 void close_model(struct opened *opened); /* zeroed structs are allowed */
 
-/* What a model and one sequence of a page of tokens take of the device's memory. */
-double needed_bytes(const struct qrn_model_info *info);
+/* The first layers' device, where --gpu-layers asks for another than dev; else *out is NULL. */
+enum qrn_status open_host_device(const struct options *options, const struct qrn_device *dev,
+                                 struct qrn_device **out, struct qrn_error *err);
+/* How the model is opened on those devices. */
+struct qrn_model_options model_options(const struct options *options, const char *path,
+                                       struct qrn_device *dev, struct qrn_device *host_device);
 
 /* Appends the tokens of a text, in which control tokens count as such. */
 int encode_text(const struct opened *opened, const char *text, size_t n_text,

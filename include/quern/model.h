@@ -40,6 +40,13 @@ struct qrn_model_options {
     const struct qrn_source *source; /* if not NULL: files come from here, and path is the name of a
                                         GGUF file in it, or NULL for a directory's files */
     struct qrn_device *device;       /* required; must outlive the model */
+    struct qrn_device *host_device; /* NULL: all is on device.  A CPU, which must outlive the model:
+                                        the last n_device_layers layers and the output matrix are on
+                                        device, the embedding and the layers before them here, with
+                                        what sequences remember for them; what goes from layer to
+                                        layer crosses once in a step */
+    int64_t n_device_layers;        /* with host_device; all layers or more: all is on device, 0:
+                                        all is on host_device, and device may be NULL */
     struct qrn_host host;
     bool exact;       /* float32 activations in products, and a float32 KV cache */
     bool exact_batch; /* the bits of a sequence depend on nothing but its tokens on a GPU too, as
@@ -60,7 +67,8 @@ struct qrn_model_options {
 /**
  * Opens a model.  Errors: QRN_ERR_ARGUMENT, QRN_ERR_IO, QRN_ERR_FORMAT (the text names file, tensor or
  * key), QRN_ERR_UNSUPPORTED (another architecture, a tensor type that cannot be decoded),
- * QRN_ERR_MEMORY, QRN_ERR_CANCELLED, QRN_ERR_DEVICE.
+ * QRN_ERR_MEMORY (of a device that it does not fit on the text says how many layers would),
+ * QRN_ERR_CANCELLED, QRN_ERR_DEVICE.
  */
 QRN_API enum qrn_status qrn_model_open(const struct qrn_model_options *options,
                                        struct qrn_model **out, struct qrn_error *err);
@@ -85,6 +93,10 @@ struct qrn_model_info {
     size_t history_bytes_per_row; /* of pre-convolution rows; K - 1 + max_rollback of them */
     size_t kv_bytes_per_token;    /* in pages of 64 tokens */
     size_t work_bytes;            /* buffers shared by all sequences */
+    /* Of the device, and of the last n_device_layers layers, which are on it; others are on host_device. */
+    int64_t n_device_layers;
+    int64_t n_layers_fit; /* that fit in what was free when the model was opened, or that cannot be told */
+    size_t device_bytes;  /* weights, buffers, and a sequence of up to 64 tokens */
 };
 QRN_API const struct qrn_model_info *qrn_model_info(const struct qrn_model *model);
 

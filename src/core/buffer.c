@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "core/device_impl.h"
+#include "core/pool.h"
 
 struct qrn_buffer {
     _Atomic int n_references;
@@ -254,11 +255,12 @@ static size_t size_class(size_t n_bytes)
     return n_bytes > SIZE_MAX - step ? n_bytes : (n_bytes + step - 1) / step * step;
 }
 
-static struct qrn_buffer *take_kept(struct qrn_pool *pool, size_t n_reserved)
+static struct qrn_buffer *take_kept(struct qrn_pool *pool, const struct qrn_device *dev,
+                                    size_t n_reserved)
 {
     for (struct qrn_buffer **p = &pool->kept; *p; p = &(*p)->next) {
         struct qrn_buffer *b = *p;
-        if (b->n_reserved != n_reserved) continue;
+        if (b->dev != dev || b->n_reserved != n_reserved) continue;
         *p = b->next;
         pool->stats.free_bytes -= n_reserved;
         return b;
@@ -269,12 +271,18 @@ static struct qrn_buffer *take_kept(struct qrn_pool *pool, size_t n_reserved)
 enum qrn_status qrn_pool_acquire(struct qrn_pool *pool, size_t n_bytes, struct qrn_buffer **out,
                                  struct qrn_error *err)
 {
+    return qrn_pool_acquire_on(pool, pool->dev, n_bytes, out, err);
+}
+
+enum qrn_status qrn_pool_acquire_on(struct qrn_pool *pool, struct qrn_device *dev, size_t n_bytes,
+                                    struct qrn_buffer **out, struct qrn_error *err)
+{
     if (n_bytes == 0) return qrn_fail(err, QRN_ERR_ARGUMENT, "a buffer of 0 bytes was asked for");
     const size_t n_reserved = size_class(n_bytes);
     struct qrn_pool_stats *s = &pool->stats;
     enum qrn_status status = QRN_OK;
     pthread_mutex_lock(&pool->lock);
-    struct qrn_buffer *b = take_kept(pool, n_reserved);
+    struct qrn_buffer *b = take_kept(pool, dev, n_reserved);
     if (!b) {
         if (s->budget_bytes && (n_reserved > s->budget_bytes ||
                                 s->in_use_bytes + s->free_bytes > s->budget_bytes - n_reserved))
@@ -285,9 +293,9 @@ enum qrn_status qrn_pool_acquire(struct qrn_pool *pool, size_t n_bytes, struct q
                               "%zu bytes do not fit: %zu of a budget of %zu are in use", n_reserved,
                               s->in_use_bytes, s->budget_bytes);
         else
-            status = buffer_new(pool->dev, n_bytes, n_reserved, &b, err);
+            status = buffer_new(dev, n_bytes, n_reserved, &b, err);
     } else {
-        pool->dev->backend->zero(pool->dev, b->data, n_bytes);
+        dev->backend->zero(dev, b->data, n_bytes);
         atomic_store(&b->n_references, 1);
     }
     if (status == QRN_OK) {

@@ -13,7 +13,7 @@ enum { LEAST_PAGES = 16 }; /* in a table, for each sequence */
 
 struct batch {
     struct qrn_model *model;
-    struct qrn_part *parts; /* [max_tokens] */
+    struct qrn_part *parts; /* [max_batch] */
     int64_t n_parts;
     struct qrn_step_shape shape;
     int64_t n_penalised; /* tokens, of all parts */
@@ -65,28 +65,30 @@ static enum qrn_status ask_cancel(const struct batch *b, struct qrn_error *err)
     return qrn_fail(err, QRN_ERR_CANCELLED, "the step was cancelled");
 }
 
-/* The rows that layer i_layer reads, for those who asked. */
-static enum qrn_status keep_hidden(const struct batch *b, int64_t i_layer, struct qrn_error *err)
+/* The rows that layer i_layer of the stage reads, for those who asked. */
+static enum qrn_status keep_hidden(const struct batch *b, const struct qrn_stage *stage,
+                                   int64_t i_layer, struct qrn_error *err)
 {
     const int64_t d = b->model->files.config.d_model;
     for (int64_t i = 0; i < b->n_parts; i++) {
         const struct qrn_part *p = &b->parts[i];
         const struct qrn_append *a = p->append;
         if (!a->hidden) continue;
-        QRN_TRY(qrn_workspace_read(&b->model->work, b->model->work.x + p->row * d,
+        QRN_TRY(qrn_workspace_read(&stage->work, stage->work.x + p->row * d,
                                    a->hidden + (i_layer * a->n_tokens + p->first) * d,
                                    (size_t)(p->n * d) * sizeof(float), err));
     }
     return QRN_OK;
 }
 
-static enum qrn_status run_direct(const struct batch *b, struct qrn_error *err)
+static enum qrn_status run_direct(const struct batch *b, struct qrn_stage *stage,
+                                  struct qrn_error *err)
 {
     struct qrn_model *model = b->model;
-    struct qrn_emitter e = {.device = model->device};
-    qrn_forward_embedding(&e, model, b->shape);
-    for (int64_t i = 0; i < model->weights.n_layers && e.status == QRN_OK; i++) {
-        QRN_TRY(keep_hidden(b, i, err));
+    struct qrn_emitter e = {.stage = stage};
+    if (stage->begin == 0) qrn_forward_embedding(&e, model, b->shape);
+    for (int64_t i = stage->begin; i < stage->end && e.status == QRN_OK; i++) {
+        QRN_TRY(keep_hidden(b, stage, i, err));
         QRN_TRY(ask_cancel(b, err));
         qrn_forward_layer(&e, model, b->shape, i);
     }
@@ -103,36 +105,38 @@ static bool same_shape(struct qrn_step_shape a, struct qrn_step_shape b)
            a.n_history == b.n_history && a.apart == b.apart;
 }
 
-static void record_body(const struct batch *b)
+static void record_body(const struct batch *b, struct qrn_stage *stage)
 {
-    struct qrn_workspace *w = &b->model->work;
-    struct qrn_emitter e = {.device = b->model->device, .encoder = w->body};
+    struct qrn_workspace *w = &stage->work;
+    struct qrn_emitter e = {.stage = stage, .encoder = w->body};
     qrn_encoder_reset(w->body);
-    qrn_forward_embedding(&e, b->model, b->shape);
+    if (stage->begin == 0) qrn_forward_embedding(&e, b->model, b->shape);
     w->layer_end[0] = qrn_encoder_n_ops(w->body);
-    for (int64_t i = 0; i < b->model->weights.n_layers; i++) {
+    for (int64_t i = stage->begin; i < stage->end; i++) {
         qrn_forward_layer(&e, b->model, b->shape, i);
-        w->layer_end[i + 1] = qrn_encoder_n_ops(w->body);
+        w->layer_end[i - stage->begin + 1] = qrn_encoder_n_ops(w->body);
     }
     w->body_shape = b->shape;
 }
 
-enum qrn_status qrn_model_check_kernels(struct qrn_model *model, struct qrn_error *err)
+enum qrn_status qrn_model_check_kernels(struct qrn_model *model, struct qrn_stage *stage,
+                                        struct qrn_error *err)
 {
-    struct qrn_workspace *w = &model->work;
-    struct batch b = {
+    struct qrn_workspace *w = &stage->work;
+    const struct batch b = {
         .model = model,
         .shape = {.n_tokens = 1,
                   .n_seqs = 1,
                   .max_pages = LEAST_PAGES,
                   .n_history = model->files.config.conv_kernel - 1 + QRN_HISTORY_SLACK}};
-    struct qrn_emitter head = {.device = model->device, .encoder = w->head};
+    struct qrn_emitter head = {.stage = stage, .encoder = w->head};
     QRN_TRY(qrn_workspace_place_tables(w, b.shape, 0, err));
-    record_body(&b);
+    record_body(&b, stage);
+    QRN_TRY(qrn_encoder_queue_range(w->body, 0, 0, err));
+    if (!stage->is_last) return QRN_OK;
     qrn_encoder_reset(w->head);
     qrn_forward_head(&head, model, 1);
     w->head_n = 1;
-    QRN_TRY(qrn_encoder_queue_range(w->body, 0, 0, err));
     return qrn_encoder_queue_range(w->head, 0, 0, err);
 }
 
@@ -146,10 +150,11 @@ static int64_t layers_at_once(const struct batch *b)
  * cannot be cancelled. */
 enum { QUEUED_TOKENS = 8192 };
 
-static enum qrn_status run_layers_apart(const struct batch *b, struct qrn_error *err)
+static enum qrn_status run_layers_apart(const struct batch *b, const struct qrn_stage *stage,
+                                        struct qrn_error *err)
 {
-    const struct qrn_workspace *w = &b->model->work;
-    const int64_t n_layers = b->model->weights.n_layers, step = layers_at_once(b);
+    const struct qrn_workspace *w = &stage->work;
+    const int64_t n_layers = stage->end - stage->begin, step = layers_at_once(b);
     const int64_t ahead = QUEUED_TOKENS / b->shape.n_tokens + 1;
     size_t done = 0;
     for (int64_t i = 0; i < n_layers; i += step) {
@@ -157,9 +162,9 @@ static enum qrn_status run_layers_apart(const struct batch *b, struct qrn_error 
         if (b->wants_hidden) { /* x is what the layers before left */
             QRN_TRY(qrn_encoder_queue_range(w->body, done, w->layer_end[i], err));
             done = w->layer_end[i];
-            QRN_TRY(keep_hidden(b, i, err));
+            QRN_TRY(keep_hidden(b, stage, stage->begin + i, err));
         }
-        if (i && i / ahead != (i - step) / ahead) QRN_TRY(qrn_device_wait(b->model->device, err));
+        if (i && i / ahead != (i - step) / ahead) QRN_TRY(qrn_device_wait(stage->device, err));
         QRN_TRY(ask_cancel(b, err));
         QRN_TRY(qrn_encoder_queue_range(w->body, done, w->layer_end[end], err));
         done = w->layer_end[end];
@@ -167,24 +172,40 @@ static enum qrn_status run_layers_apart(const struct batch *b, struct qrn_error 
     return QRN_OK;
 }
 
-static enum qrn_status run_recorded(const struct batch *b, struct qrn_error *err)
+static enum qrn_status run_recorded(const struct batch *b, struct qrn_stage *stage,
+                                    struct qrn_error *err)
 {
-    struct qrn_workspace *w = &b->model->work;
-    if (!same_shape(w->body_shape, b->shape)) record_body(b);
+    struct qrn_workspace *w = &stage->work;
+    if (!same_shape(w->body_shape, b->shape)) record_body(b, stage);
     const enum qrn_status s =
         b->cancel || b->wants_hidden
-            ? run_layers_apart(b, err)
+            ? run_layers_apart(b, stage, err)
             : qrn_encoder_queue_range(w->body, 0, qrn_encoder_n_ops(w->body), err);
     if (s != QRN_OK) w->body_shape = (struct qrn_step_shape){0};
     return s;
+}
+
+/* All layers: what one stage leaves in x goes to the next. */
+static enum qrn_status run_stages(const struct batch *b, struct qrn_error *err)
+{
+    struct qrn_model *model = b->model;
+    const size_t n_bytes =
+        (size_t)(b->shape.n_tokens * model->files.config.d_model) * sizeof(float);
+    for (int i = 0; i < model->n_stages; i++) {
+        struct qrn_stage *stage = &model->stages[i];
+        if (i) QRN_TRY(qrn_workspace_take_x(&stage->work, &stage[-1].work, n_bytes, err));
+        QRN_TRY(model->direct ? run_direct(b, stage, err) : run_recorded(b, stage, err));
+    }
+    return QRN_OK;
 }
 
 /* --- logits --- */
 
 static enum qrn_status run_head(struct qrn_model *model, int64_t n, struct qrn_error *err)
 {
-    struct qrn_workspace *w = &model->work;
-    struct qrn_emitter e = {.device = model->device, .encoder = model->direct ? NULL : w->head};
+    struct qrn_stage *last = qrn_model_last(model);
+    struct qrn_workspace *w = &last->work;
+    struct qrn_emitter e = {.stage = last, .encoder = model->direct ? NULL : w->head};
     if (!e.encoder) {
         qrn_forward_head(&e, model, n);
         if (e.status != QRN_OK && err) *err = e.error;
@@ -218,7 +239,7 @@ static float *logits_target(const struct qrn_append *a, int64_t i_token, int64_t
 static void next_targets(const struct batch *b, struct targets *t)
 {
     const struct qrn_model_config *c = &b->model->files.config;
-    int32_t *head_rows = b->model->work.filled.head_rows;
+    int32_t *head_rows = qrn_model_last(b->model)->work.filled.head_rows;
     t->n = 0;
     for (; t->i_part < b->n_parts; t->i_part++, t->i_token = 0) {
         struct qrn_part *p = &b->parts[t->i_part];
@@ -242,7 +263,7 @@ static void next_targets(const struct batch *b, struct targets *t)
 static enum qrn_status deliver(struct qrn_model *model, const struct targets *t,
                                struct qrn_error *err)
 {
-    struct qrn_workspace *w = &model->work;
+    struct qrn_workspace *w = &qrn_model_last(model)->work;
     const size_t d = (size_t)model->files.config.d_model,
                  v = (size_t)model->files.config.vocab_size;
     const void *logits = NULL;
@@ -261,7 +282,7 @@ static enum qrn_status deliver(struct qrn_model *model, const struct targets *t,
 /* Draws from the rows of logits that a token is wanted of: all are queued, one copy brings them. */
 static enum qrn_status draw(struct qrn_model *model, const struct targets *t, struct qrn_error *err)
 {
-    struct qrn_workspace *w = &model->work;
+    struct qrn_workspace *w = &qrn_model_last(model)->work;
     const void *drawn = NULL;
     bool any = false;
     for (int64_t i = 0; i < t->n; i++) {
@@ -284,7 +305,7 @@ static enum qrn_status make_logits(const struct batch *b, struct targets *t, str
         QRN_TRY(draw(b->model, t, err));
         QRN_TRY(deliver(b->model, t, err));
         next_targets(b, t);
-        if (t->n > 0) QRN_TRY(qrn_workspace_send_head_rows(&b->model->work, err));
+        if (t->n > 0) QRN_TRY(qrn_workspace_send_head_rows(&qrn_model_last(b->model)->work, err));
     }
     return QRN_OK;
 }
@@ -343,23 +364,30 @@ static void fill(struct batch *b, struct qrn_append *appends, size_t n_appends,
 
 static enum qrn_status queue_batch(struct batch *b, struct qrn_error *err)
 {
-    struct qrn_workspace *w = &b->model->work;
+    struct qrn_model *model = b->model;
     struct targets targets = {.n = 0};
-    QRN_TRY(qrn_workspace_place_tables(w, b->shape, b->n_penalised, err));
-    for (int64_t i = 0; i < b->n_parts; i++)
-        qrn_part_fill_tables(&b->parts[i], &w->filled, i, b->shape.max_pages);
-    next_targets(b, &targets);
-    QRN_TRY(qrn_workspace_send_tables(w, err));
-    QRN_TRY(b->model->direct ? run_direct(b, err) : run_recorded(b, err));
+    for (int s = 0; s < model->n_stages; s++) {
+        struct qrn_workspace *w = &model->stages[s].work;
+        QRN_TRY(qrn_workspace_place_tables(w, b->shape, b->n_penalised, err));
+        for (int64_t i = 0; i < b->n_parts; i++)
+            qrn_part_fill_tables(&b->parts[i], s, &w->filled, i, b->shape.max_pages);
+        if (model->stages[s].is_last) next_targets(b, &targets);
+        QRN_TRY(qrn_workspace_send_tables(w, err));
+    }
+    QRN_TRY(run_stages(b, err));
     return make_logits(b, &targets, err);
 }
 
 /* Done on return, or nothing of it under way any more. */
 static enum qrn_status run_batch(struct batch *b, struct qrn_error *err)
 {
-    const enum qrn_status s = queue_batch(b, err);
-    const enum qrn_status waited = qrn_device_wait(b->model->device, s == QRN_OK ? err : NULL);
-    return s != QRN_OK ? s : waited;
+    enum qrn_status s = queue_batch(b, err);
+    for (int i = 0; i < b->model->n_stages; i++) {
+        struct qrn_device *dev = b->model->stages[i].device;
+        const enum qrn_status waited = qrn_device_wait(dev, s == QRN_OK ? err : NULL);
+        if (s == QRN_OK) s = waited;
+    }
+    return s;
 }
 
 /* The sequence has the part's tokens, or is as it was. */
@@ -408,7 +436,7 @@ enum qrn_status qrn_model_append(struct qrn_model *model, struct qrn_append *app
         if (s != QRN_OK) refuse(&appends[i], s, &own, &first, err);
     }
     struct batch b = {
-        .model = model, .parts = model->work.parts, .cancel = cancel, .cancel_user = cancel_user};
+        .model = model, .parts = model->parts, .cancel = cancel, .cancel_user = cancel_user};
     pthread_mutex_lock(&model->lock);
     first = run_all(&b, appends, n_appends, first, err);
     pthread_mutex_unlock(&model->lock);

@@ -6,61 +6,74 @@
 #include "base/error.h"
 #include "core/device_impl.h"
 
-static enum qrn_status fresh(struct qrn_seq *seq, size_t n_bytes, struct qrn_buffer **out,
-                             struct qrn_error *err)
+static enum qrn_status copy_of(const struct qrn_seq *seq, const struct qrn_stage *stage,
+                               const struct qrn_buffer *old, struct qrn_buffer **out,
+                               struct qrn_error *err)
 {
-    return qrn_pool_acquire(seq->model->pool, n_bytes, out, err);
-}
-
-static enum qrn_status copy_of(struct qrn_seq *seq, const struct qrn_buffer *old,
-                               struct qrn_buffer **out, struct qrn_error *err)
-{
-    QRN_TRY(fresh(seq, qrn_buffer_size(old), out, err));
+    QRN_TRY(qrn_seq_acquire(seq, stage, qrn_buffer_size(old), out, err));
     return qrn_buffer_copy(*out, 0, old, 0, qrn_buffer_size(old), err);
 }
 
 /* S0 is read where it is.  Each edge writes a state and begins new rows: fresh ones, so that the chunk
  * that the sequence stands in, and the one before it, stay whole until the pass has succeeded. */
-static enum qrn_status prepare_recurrent(struct qrn_part *p, struct qrn_error *err)
+static enum qrn_status prepare_recurrent(struct qrn_part *p, int i_stage, struct qrn_error *err)
 {
-    struct qrn_seq *seq = p->seq;
-    const struct qrn_seq_sizes *z = &seq->model->sizes;
+    const struct qrn_seq *seq = p->seq;
+    const struct qrn_stage *stage = &seq->model->stages[i_stage];
+    const struct qrn_seq_sizes *z = &stage->sizes;
+    const struct qrn_recurrent *old = &seq->recurrent[i_stage];
+    struct qrn_recurrent *fresh = &p->fresh[i_stage];
     const int64_t chunk = qrn_chunk_of(seq->n_tokens);
     const int64_t n_edges = qrn_chunk_of(seq->n_tokens + p->n) - chunk;
     const int here = (int)(chunk & 1), next = 1 - here;
     if (!z->n_linear) return QRN_OK;
     if (n_edges >= 1) {
-        QRN_TRY(fresh(seq, z->state, &p->state[next], err));
-        QRN_TRY(fresh(seq, z->rows, &p->rows[next], err));
+        QRN_TRY(qrn_seq_acquire(seq, stage, z->state, &fresh->state[next], err));
+        QRN_TRY(qrn_seq_acquire(seq, stage, z->rows, &fresh->rows[next], err));
     }
-    if (n_edges >= 2) QRN_TRY(fresh(seq, z->state, &p->state[here], err));
-    if (n_edges >= 2 || qrn_buffer_is_shared(seq->rows[here]))
-        QRN_TRY(copy_of(seq, seq->rows[here], &p->rows[here], err));
-    if (p->n > QRN_HISTORY_SLACK || qrn_buffer_is_shared(seq->history))
-        QRN_TRY(copy_of(seq, seq->history, &p->history, err));
+    if (n_edges >= 2) QRN_TRY(qrn_seq_acquire(seq, stage, z->state, &fresh->state[here], err));
+    if (n_edges >= 2 || qrn_buffer_is_shared(old->rows[here]))
+        QRN_TRY(copy_of(seq, stage, old->rows[here], &fresh->rows[here], err));
+    if (p->n > QRN_HISTORY_SLACK || qrn_buffer_is_shared(old->history))
+        QRN_TRY(copy_of(seq, stage, old->history, &fresh->history, err));
+    return QRN_OK;
+}
+
+/* The last page is written: a copy of its own where somebody shares it. */
+static enum qrn_status own_last_page(struct qrn_seq *seq, int i_stage, struct qrn_error *err)
+{
+    struct qrn_buffer **page = &qrn_seq_page(seq, seq->n_pages - 1)[i_stage], *own = NULL;
+    if (!*page || !qrn_buffer_is_shared(*page)) return QRN_OK;
+    const enum qrn_status s = copy_of(seq, &seq->model->stages[i_stage], *page, &own, err);
+    if (s != QRN_OK) {
+        qrn_buffer_release(own);
+        return s;
+    }
+    qrn_buffer_release(*page);
+    *page = own;
+    return QRN_OK;
+}
+
+/* One page more, of every stage with attention. */
+static enum qrn_status add_page(struct qrn_seq *seq, struct qrn_error *err)
+{
+    struct qrn_buffer **page = qrn_seq_page(seq, seq->n_pages++);
+    for (int i = 0; i < seq->model->n_stages; i++) page[i] = NULL;
+    for (int i = 0; i < seq->model->n_stages; i++) {
+        const struct qrn_stage *stage = &seq->model->stages[i];
+        if (stage->sizes.n_attention)
+            QRN_TRY(qrn_seq_acquire(seq, stage, stage->sizes.page, &page[i], err));
+    }
     return QRN_OK;
 }
 
 static enum qrn_status prepare_pages(struct qrn_part *p, struct qrn_error *err)
 {
     struct qrn_seq *seq = p->seq;
-    const struct qrn_seq_sizes *z = &seq->model->sizes;
     const int64_t n_pages = (seq->n_tokens + p->n + QRN_CHUNK - 1) / QRN_CHUNK;
-    if (!z->n_attention) return QRN_OK;
-    if (seq->n_tokens % QRN_CHUNK && qrn_buffer_is_shared(seq->pages[seq->n_pages - 1])) {
-        struct qrn_buffer *own = NULL;
-        const enum qrn_status s = copy_of(seq, seq->pages[seq->n_pages - 1], &own, err);
-        if (s != QRN_OK) {
-            qrn_buffer_release(own);
-            return s;
-        }
-        qrn_buffer_release(seq->pages[seq->n_pages - 1]);
-        seq->pages[seq->n_pages - 1] = own;
-    }
-    while (seq->n_pages < n_pages) {
-        QRN_TRY(fresh(seq, z->page, &seq->pages[seq->n_pages], err));
-        seq->n_pages++;
-    }
+    for (int i = 0; i < seq->model->n_stages && seq->n_tokens % QRN_CHUNK; i++)
+        QRN_TRY(own_last_page(seq, i, err));
+    while (seq->n_pages < n_pages) QRN_TRY(add_page(seq, err));
     return QRN_OK;
 }
 
@@ -68,7 +81,8 @@ enum qrn_status qrn_part_prepare(struct qrn_part *p, struct qrn_error *err)
 {
     p->n_pages_before = p->seq->n_pages;
     enum qrn_status s = qrn_seq_reserve(p->seq, p->seq->n_tokens + p->n, err);
-    if (s == QRN_OK) s = prepare_recurrent(p, err);
+    for (int i = 0; i < p->seq->model->n_stages && s == QRN_OK; i++)
+        s = prepare_recurrent(p, i, err);
     if (s == QRN_OK) s = prepare_pages(p, err);
     if (s != QRN_OK) qrn_part_drop(p);
     return s;
@@ -85,11 +99,14 @@ static void take_over(struct qrn_buffer **slot, struct qrn_buffer **made)
 void qrn_part_commit(struct qrn_part *p)
 {
     struct qrn_seq *seq = p->seq;
-    for (int i = 0; i < 2; i++) {
-        take_over(&seq->state[i], &p->state[i]);
-        take_over(&seq->rows[i], &p->rows[i]);
+    for (int s = 0; s < seq->model->n_stages; s++) {
+        struct qrn_recurrent *r = &seq->recurrent[s], *fresh = &p->fresh[s];
+        for (int i = 0; i < 2; i++) {
+            take_over(&r->state[i], &fresh->state[i]);
+            take_over(&r->rows[i], &fresh->rows[i]);
+        }
+        take_over(&r->history, &fresh->history);
     }
-    take_over(&seq->history, &p->history);
     memcpy(seq->tokens + seq->n_tokens, p->append->tokens + p->first,
            (size_t)p->n * sizeof *seq->tokens);
     seq->n_tokens += p->n;
@@ -100,15 +117,8 @@ void qrn_part_commit(struct qrn_part *p)
 
 void qrn_part_drop(struct qrn_part *p)
 {
-    for (int i = 0; i < 2; i++) {
-        qrn_buffer_release(p->state[i]);
-        qrn_buffer_release(p->rows[i]);
-        p->state[i] = p->rows[i] = NULL;
-    }
-    qrn_buffer_release(p->history);
-    p->history = NULL;
-    while (p->seq->n_pages > p->n_pages_before)
-        qrn_buffer_release(p->seq->pages[--p->seq->n_pages]);
+    for (int i = 0; i < p->seq->model->n_stages; i++) qrn_recurrent_release(&p->fresh[i]);
+    qrn_seq_release_pages(p->seq, p->n_pages_before);
 }
 
 /* The last tokens, of the sequence and then of the part. */
@@ -128,10 +138,11 @@ static uint64_t address(const struct qrn_buffer *made, const struct qrn_buffer *
     return b ? (uint64_t)(uintptr_t)qrn_buffer_data(b) : 0;
 }
 
-void qrn_part_fill_tables(const struct qrn_part *p, const struct qrn_tables *t, int64_t i_seq,
-                          int64_t max_pages)
+void qrn_part_fill_tables(const struct qrn_part *p, int i_stage, const struct qrn_tables *t,
+                          int64_t i_seq, int64_t max_pages)
 {
     const struct qrn_seq *seq = p->seq;
+    const struct qrn_recurrent *old = &seq->recurrent[i_stage], *fresh = &p->fresh[i_stage];
     const int here = (int)(qrn_chunk_of(seq->n_tokens) & 1);
     for (int64_t i = 0; i < p->n; i++) {
         t->ids[p->row + i] = p->append->tokens[p->first + i];
@@ -141,12 +152,13 @@ void qrn_part_fill_tables(const struct qrn_part *p, const struct qrn_tables *t, 
     t->seq_begin[i_seq + 1] = (int32_t)(p->row + p->n);
     t->seq_position[i_seq] = (int32_t)seq->n_tokens;
     fill_penalised(p, t->penalised + p->penalised);
-    t->state[3 * i_seq] = address(NULL, seq->state[here]);
+    t->state[3 * i_seq] = address(NULL, old->state[here]);
     for (int i = 0; i < 2; i++) {
-        t->state[3 * i_seq + 1 + i] = address(p->state[i], NULL);
-        t->rows[2 * i_seq + i] = address(p->rows[i], seq->rows[i]);
+        t->state[3 * i_seq + 1 + i] = address(fresh->state[i], NULL);
+        t->rows[2 * i_seq + i] = address(fresh->rows[i], old->rows[i]);
     }
-    t->history[i_seq] = address(p->history, seq->history);
+    t->history[i_seq] = address(fresh->history, old->history);
     for (int64_t i = 0; i < max_pages; i++)
-        t->pages[i_seq * max_pages + i] = i < seq->n_pages ? address(NULL, seq->pages[i]) : 0;
+        t->pages[i_seq * max_pages + i] =
+            i < seq->n_pages ? address(NULL, qrn_seq_page(seq, i)[i_stage]) : 0;
 }

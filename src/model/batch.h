@@ -10,9 +10,9 @@
 struct qrn_part {
     struct qrn_append *append;
     struct qrn_seq *seq;
-    int64_t first, n;                                /* of the append's tokens */
-    int64_t row;                                     /* of the batch, where they begin */
-    struct qrn_buffer *state[2], *rows[2], *history; /* fresh, or NULL */
+    int64_t first, n;                           /* of the append's tokens */
+    int64_t row;                                /* of the batch, where they begin */
+    struct qrn_recurrent fresh[QRN_MAX_STAGES]; /* buffers, or NULL */
     int64_t n_pages_before;
     const struct qrn_sampling *sampling; /* of the token after the part, if one is drawn */
     int64_t penalised, n_penalised;      /* its history, within that of all parts */
@@ -26,8 +26,8 @@ void qrn_part_commit(struct qrn_part *part);
 /* It did not: gives back what was taken. */
 void qrn_part_drop(struct qrn_part *part);
 
-/* Writes the part into the tables as sequence i_seq of the batch. */
-void qrn_part_fill_tables(const struct qrn_part *part, const struct qrn_tables *t, int64_t i_seq,
-                          int64_t max_pages);
+/* Writes the part into the tables of a stage as sequence i_seq of the batch. */
+void qrn_part_fill_tables(const struct qrn_part *part, int i_stage, const struct qrn_tables *t,
+                          int64_t i_seq, int64_t max_pages);
 
 #endif

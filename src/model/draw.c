@@ -9,7 +9,7 @@
 static struct qrn_sample_args args_of(const struct qrn_model *model, const struct qrn_sampling *s,
                                       int64_t i_row)
 {
-    const struct qrn_workspace *w = &model->work;
+    const struct qrn_workspace *w = &model->stages[model->n_stages - 1].work;
     const int64_t n_vocab = model->files.config.vocab_size;
     return (struct qrn_sample_args){
         .logits = qrn_tensor_1d(QRN_F32, w->logits + i_row * n_vocab, n_vocab),
@@ -42,15 +42,15 @@ int64_t qrn_draw_n_penalised(const struct qrn_sampling *s, int64_t n_tokens)
 enum qrn_status qrn_draw_queue(struct qrn_model *model, struct qrn_part *p, int64_t i_row,
                                struct qrn_error *err)
 {
-    struct qrn_device *dev = model->device;
+    const struct qrn_stage *last = qrn_model_last(model);
     struct qrn_sample_args a = args_of(model, p->sampling, i_row);
     a.position = (uint64_t)(p->seq->n_tokens + p->n);
     if (p->n_penalised)
         a.history =
-            qrn_tensor_1d(QRN_I32, model->work.tables.penalised + p->penalised, p->n_penalised);
-    const enum qrn_status s = qrn_op_queue(dev, QRN_OP_sample, &a, err);
+            qrn_tensor_1d(QRN_I32, last->work.tables.penalised + p->penalised, p->n_penalised);
+    const enum qrn_status s = qrn_op_queue(last->device, QRN_OP_sample, &a, err);
     /* what was checked before leaves the logits to complain about */
-    p->no_token = s == QRN_ERR_ARGUMENT && qrn_device_host_reads(dev);
+    p->no_token = s == QRN_ERR_ARGUMENT && qrn_device_host_reads(last->device);
     return p->no_token ? QRN_OK : s;
 }
 

@@ -11,7 +11,7 @@ static void emit(struct qrn_emitter *e, enum qrn_op_id op, const void *args)
     if (e->encoder)
         qrn_op_record(e->encoder, op, args);
     else if (e->status == QRN_OK)
-        e->status = qrn_op_call(e->device, op, args, &e->error);
+        e->status = qrn_op_call(e->stage->device, op, args, &e->error);
 }
 #define EMIT(e, op, ...) emit(e, QRN_OP_##op, &(const struct qrn_##op##_args){__VA_ARGS__})
 
@@ -20,6 +20,7 @@ struct pass {
     struct qrn_emitter *e;
     const struct qrn_model_config *c;
     const struct qrn_model *model;
+    const struct qrn_stage *stage;
     struct qrn_workspace *w;
     struct qrn_step_shape s;
     struct qrn_tensor x, normed; /* [n_tokens, d_model] */
@@ -31,12 +32,13 @@ struct pass {
 
 static struct pass begin(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s)
 {
-    struct qrn_workspace *w = &model->work;
+    struct qrn_workspace *w = &e->stage->work;
     const struct qrn_model_config *c = &model->files.config;
     return (struct pass){
         .e = e,
         .c = c,
         .model = model,
+        .stage = e->stage,
         .w = w,
         .s = s,
         .x = qrn_tensor_2d(QRN_F32, w->x, s.n_tokens, c->d_model),
@@ -61,7 +63,7 @@ enum { MANY_TOKENS = 32 };
 /* Whether these tokens may be rounded to bf16 for tensor cores. */
 static bool rounds_many(const struct pass *p)
 {
-    return p->model->rounds_many && p->s.n_tokens >= MANY_TOKENS;
+    return p->stage->rounds_many && p->s.n_tokens >= MANY_TOKENS;
 }
 
 /* What ops without weights may round to. */
@@ -80,7 +82,7 @@ static enum qrn_activation_type activation_of(const struct pass *p, const struct
 static enum qrn_dtype rounded_type(const struct pass *p, const struct qrn_matrix *m)
 {
     const enum qrn_activation_type activation = activation_of(p, m);
-    if (activation == QRN_ACT_BF16 && p->model->takes_bf16) return QRN_BF16;
+    if (activation == QRN_ACT_BF16 && p->stage->takes_bf16) return QRN_BF16;
     return qrn_matmul_x_dtype(m->w.dtype, activation);
 }
 
@@ -188,7 +190,7 @@ static void project(struct pass *p, const struct qrn_matrix *const *m, int n,
 static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int64_t i_linear)
 {
     const struct qrn_model_config *c = p->c;
-    const struct qrn_seq_sizes *sizes = &p->model->sizes;
+    const struct qrn_seq_sizes *sizes = &p->stage->sizes;
     const int64_t n_k = c->n_k_heads * c->d_k, n_v = c->n_v_heads * c->d_v;
     const struct qrn_matrix *const in[] = {&l->qkv, &l->z, &l->b, &l->a};
     struct qrn_tensor made[4];
@@ -248,7 +250,7 @@ static void attention_mixer(struct pass *p, const struct qrn_attention_weights *
                             int64_t i_attention)
 {
     const struct qrn_model_config *c = p->c;
-    const int64_t d = c->head_dim, offset = i_attention * (int64_t)p->model->sizes.page_layer;
+    const int64_t d = c->head_dim, offset = i_attention * (int64_t)p->stage->sizes.page_layer;
     const struct qrn_matrix *const in[] = {&l->q, &l->k, &l->v};
     struct qrn_tensor made[3];
     project(p, in, 3, made);
@@ -350,11 +352,13 @@ void qrn_forward_embedding(struct qrn_emitter *e, struct qrn_model *model, struc
          .layout = m->layout);
 }
 
-/* How many layers below i_layer are of the kind of i_layer: its place in states or in pages. */
-static int64_t index_of_kind(const struct qrn_weights *w, int64_t i_layer)
+/* How many layers of the stage below i_layer are of the kind of i_layer: its place in states or in
+ * pages. */
+static int64_t index_of_kind(const struct pass *p, int64_t i_layer)
 {
+    const struct qrn_weights *w = &p->model->weights;
     int64_t n = 0;
-    for (int64_t i = 0; i < i_layer; i++)
+    for (int64_t i = p->stage->begin; i < i_layer; i++)
         n += w->layers[i].is_linear == w->layers[i_layer].is_linear;
     return n;
 }
@@ -389,11 +393,11 @@ void qrn_forward_layer(struct qrn_emitter *e, struct qrn_model *model, struct qr
 {
     struct pass p = begin(e, model, s);
     const struct qrn_layer_weights *l = &model->weights.layers[i_layer];
-    const int64_t index = index_of_kind(&model->weights, i_layer);
-    const bool is_last = i_layer == model->weights.n_layers - 1;
+    const int64_t index = index_of_kind(&p, i_layer);
+    const bool is_first = i_layer == p.stage->begin, is_last = i_layer == p.stage->end - 1;
     const struct qrn_tensor none = {0};
     /* Unless somebody looks at x between layers, it takes up the mlp's part with the next norm. */
-    norm_stream(&p, i_layer && !s.apart ? p.normed : none, l->mixer_norm, mixer_forms(&p, l));
+    norm_stream(&p, is_first || s.apart ? none : p.normed, l->mixer_norm, mixer_forms(&p, l));
     p.free = p.w->mixer;
     if (l->is_linear)
         linear_mixer(&p, &l->linear, index);

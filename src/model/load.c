@@ -23,18 +23,37 @@ enum qrn_status qrn_load_need(struct loader *ld, const char *name,
     return qrn_fail(ld->err, QRN_ERR_FORMAT, "tensor \"%s\" is missing", name);
 }
 
+void qrn_load_enter(struct loader *ld, int i_stage)
+{
+    ld->stage = &ld->options->stages[i_stage];
+    ld->room = &ld->rooms[i_stage];
+    ld->host_reads = qrn_device_host_reads(ld->stage->device);
+}
+
+void qrn_load_enter_layer(struct loader *ld, int64_t i_layer)
+{
+    struct qrn_weights *w = ld->weights;
+    int i = 0;
+    while (i < ld->options->n_stages - 1 && i_layer >= ld->options->stages[i].end) i++;
+    qrn_load_enter(ld, i);
+    if (i_layer < w->n_layers)
+        w->layers[i_layer].before = ld->room->used;
+    else
+        w->of_layers = ld->room->used;
+}
+
 void *qrn_load_take(struct loader *ld, size_t n_bytes)
 {
-    const size_t at = ld->memory_used;
-    ld->memory_used += (n_bytes + QRN_ALIGNMENT - 1) / QRN_ALIGNMENT * QRN_ALIGNMENT;
-    return ld->memory ? ld->memory + at : NULL;
+    const size_t at = ld->room->used;
+    ld->room->used += (n_bytes + QRN_ALIGNMENT - 1) / QRN_ALIGNMENT * QRN_ALIGNMENT;
+    return ld->room->memory ? ld->room->memory + at : NULL;
 }
 
 enum qrn_status qrn_load_advance(struct loader *ld, size_t n_bytes)
 {
     ld->bytes_done += n_bytes;
     const struct qrn_load_options *o = ld->options;
-    if (!ld->memory || !o->progress || !ld->bytes_total) return QRN_OK;
+    if (!ld->room->memory || !o->progress || !ld->bytes_total) return QRN_OK;
     const double done = (double)ld->bytes_done / (double)ld->bytes_total;
     if (o->progress(o->progress_user, done < 1.0 ? done : 1.0)) return QRN_OK;
     return qrn_fail(ld->err, QRN_ERR_CANCELLED, "opening the model was cancelled");

@@ -10,20 +10,26 @@
 #include "model/upload.h"
 #include "model/weights.h"
 
+/* Memory of a stage's device for weights. */
+struct load_room {
+    char *memory; /* what the second walk fills; NULL: this is the first */
+    size_t used;  /* of it, or to come */
+};
+
 struct loader {
     const struct qrn_model_files *files;
     const struct qrn_model_config *config;
     const struct qrn_load_options *options;
     const struct qrn_allocator *allocator;
     struct qrn_weights *weights;
-    char *memory;                   /* what the second walk fills, of the device; NULL: this is the
-                                       first */
-    size_t memory_used;             /* of it, or to come */
+    const struct qrn_stage *stage; /* that the next weights are for: */
+    struct load_room *room;        /* its own */
+    bool host_reads;               /* and writes its device's memory; elsewhere: */
+    struct qrn_upload upload;      /* in the second walk */
+    struct load_room rooms[QRN_MAX_STAGES];
     char prefix[64];                /* of tensor names: "model.language_model." */
     bool raw_hf;                    /* norms hold w for 1 + w, A_log is a logarithm */
     size_t bytes_done, bytes_total; /* of the files, for progress */
-    bool host_reads;                /* and writes the device's memory; elsewhere: */
-    struct qrn_upload upload;       /* in the second walk */
     struct qrn_error *err;
 };
 
@@ -54,7 +60,12 @@ static inline int64_t qrn_load_rows_of(const struct qrn_archive_tensor *t)
     return k ? qrn_load_elements(t) / k : 0;
 }
 
-/* The next n_bytes of the memory for weights; NULL while measuring. */
+/* What is loaded next is for this stage. */
+void qrn_load_enter(struct loader *ld, int i_stage);
+/* The same by a layer; after the last one, what else the last stage has. */
+void qrn_load_enter_layer(struct loader *ld, int64_t i_layer);
+
+/* The next n_bytes of the stage's memory for weights; NULL while measuring. */
 void *qrn_load_take(struct loader *ld, size_t n_bytes);
 /* n_bytes of the files are done: tells the user.  Errors: QRN_ERR_CANCELLED. */
 enum qrn_status qrn_load_advance(struct loader *ld, size_t n_bytes);
@@ -77,8 +88,8 @@ enum qrn_status qrn_load_vector(struct loader *ld, const char *name, int64_t n, 
 enum qrn_status qrn_load_matrix(struct loader *ld, const struct row_run *runs, size_t n_runs,
                                 int64_t n_experts, int64_t n_out, int64_t n_in, enum matrix_use use,
                                 struct qrn_matrix *out);
-/* For an embedding: as it is packed in tied (or NULL), which holds the same numbers and has been
- * loaded, if rows can be taken from that; else as rows. */
+/* For an embedding, which is the first stage's, from the last one: as it is packed in tied (or NULL), which holds the same
+ * numbers and has been loaded for the last stage, if rows can be taken from that; else as rows. */
 enum qrn_status qrn_load_embedding(struct loader *ld, const struct row_run *run,
                                    const struct qrn_matrix *tied, int64_t n_out, int64_t n_in,
                                    struct qrn_matrix *out);

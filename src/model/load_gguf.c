@@ -20,6 +20,7 @@ static enum qrn_status load_layer(struct loader *ld, int64_t i_layer, struct qrn
                                                 .gate = "ffn_gate_exps.weight",
                                                 .up = "ffn_up_exps.weight",
                                                 .down = "ffn_down_exps.weight"};
+    qrn_load_enter_layer(ld, i_layer);
     QRN_TRY(qrn_load_layer_by_rules(ld, i_layer, l));
     if (l->is_linear) QRN_TRY(qrn_load_linear_projections(ld, i_layer, &projections, &l->linear));
     return l->is_moe ? qrn_load_stacked_experts(ld, i_layer, &experts, &l->moe) : QRN_OK;
@@ -31,6 +32,7 @@ enum qrn_status qrn_load_gguf(struct loader *ld)
     struct qrn_weights *w = ld->weights;
     struct row_run embedding, head;
     for (int64_t i = 0; i < c->n_layers; i++) QRN_TRY(load_layer(ld, i, &w->layers[i]));
+    qrn_load_enter_layer(ld, c->n_layers);
     QRN_TRY(qrn_load_run(ld, "token_embd.weight", &embedding));
     head = embedding;
     const bool tied = !qrn_load_find(ld, "output.weight");

@@ -65,6 +65,7 @@ static enum qrn_status load_layer(struct loader *ld, int64_t i_layer, struct qrn
                                                   .a = "linear_attn.in_proj_a.weight",
                                                   .dt_bias = "linear_attn.dt_bias",
                                                   .dt_bias_other = "linear_attn.dt_bias"};
+    qrn_load_enter_layer(ld, i_layer);
     QRN_TRY(qrn_load_layer_by_rules(ld, i_layer, l));
     if (l->is_linear) QRN_TRY(qrn_load_linear_projections(ld, i_layer, &names, &l->linear));
     return l->is_moe ? load_experts(ld, i_layer, &l->moe) : QRN_OK;
@@ -76,6 +77,7 @@ static enum qrn_status load_ends(struct loader *ld)
     struct qrn_weights *w = ld->weights;
     struct row_run embedding, head;
     char name[LOAD_NAME_BYTES];
+    qrn_load_enter_layer(ld, c->n_layers);
     (void)snprintf(name, sizeof name, "%sembed_tokens.weight", ld->prefix);
     QRN_TRY(qrn_load_run(ld, name, &embedding));
     head = embedding;

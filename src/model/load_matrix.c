@@ -149,7 +149,7 @@ static enum qrn_status pack_piece(struct loader *ld, const struct source *s, con
 {
     struct qrn_matmul_pack_args a =
         pack_args(s, c->n_out ? p->n / c->n_out : 0, c->n_out ? c->n_out : p->n, activation);
-    struct qrn_device *dev = ld->options->device;
+    struct qrn_device *dev = ld->stage->device;
     size_t n_bytes;
     QRN_TRY(ld->host_reads ? set_data(ld, s, c, p, &a) : send_piece(ld, s, c, p, &a));
     QRN_TRY(qrn_matmul_packed_bytes(dev, &a, &n_bytes, ld->err));
@@ -222,7 +222,7 @@ static enum qrn_status rows_matrix(struct loader *ld, const struct source *s, in
     out->w = views[0];
     out->scales = views[1];
     out->biases = views[2];
-    return !ld->host_reads && ld->memory ? send_matrix(ld, s, rows, sent) : QRN_OK;
+    return !ld->host_reads && ld->room->memory ? send_matrix(ld, s, rows, sent) : QRN_OK;
 }
 
 /* A small matrix of blocks as float32, for devices with memory of their own: what products there are
@@ -237,7 +237,7 @@ static enum qrn_status float_matrix(struct loader *ld, const struct source *s, i
                                .activation = QRN_ACT_F32,
                                .many = QRN_ACT_F32,
                                .layout = QRN_LAYOUT_ROWS};
-    if (!ld->memory) return QRN_OK;
+    if (!ld->room->memory) return QRN_OK;
     char *room = qrn_alloc(ld->allocator, n_room + row_bytes);
     if (!room) return qrn_fail_memory(ld->err, n_room + row_bytes, "a row of weights");
     float *values = (float *)(void *)(room + n_room);
@@ -285,7 +285,7 @@ static bool multiplies(const struct loader *ld, const struct qrn_matrix *m, bool
                                               .activation = m->activation,
                                               .layout = m->layout};
     const struct qrn_kernel *kernel;
-    const struct qrn_device *dev = ld->options->device;
+    const struct qrn_device *dev = ld->stage->device;
     return by_expert ? qrn_kernel_choose(dev, QRN_OP_matmul_id, &chosen, &kernel, NULL) == QRN_OK
                      : qrn_kernel_choose(dev, QRN_OP_matmul, &one, &kernel, NULL) == QRN_OK;
 }
@@ -296,7 +296,7 @@ static enum qrn_activation_type many_activation(const struct loader *ld, const s
                                                 bool by_expert)
 {
     struct qrn_matrix other = *m;
-    if (!ld->options->rounds_many || m->activation != QRN_ACT_Q8 || m->layout != QRN_LAYOUT_PACKED)
+    if (!ld->stage->rounds_many || m->activation != QRN_ACT_Q8 || m->layout != QRN_LAYOUT_PACKED)
         return m->activation;
     other.activation = QRN_ACT_F32;
     if (multiplies(ld, &other, by_expert)) return QRN_ACT_Q8;
@@ -313,7 +313,7 @@ static enum qrn_status choose_form(struct loader *ld, const struct source *s, in
     m->activation = wanted_activation(ld, s->dtype[0], s->columns[0], use);
     for (;;) {
         const struct qrn_matmul_pack_args query = pack_args(s, n_experts, n_out, m->activation);
-        QRN_TRY(qrn_matmul_packed_bytes(ld->options->device, &query, bytes, ld->err));
+        QRN_TRY(qrn_matmul_packed_bytes(ld->stage->device, &query, bytes, ld->err));
         m->layout = *bytes ? QRN_LAYOUT_PACKED : QRN_LAYOUT_ROWS;
         m->w = query.w;
         if (*bytes) m->w.n_bytes = *bytes;
@@ -343,7 +343,7 @@ enum qrn_status qrn_load_matrix(struct loader *ld, const struct row_run *runs, s
         bytes = (size_t)rows * (size_t)n_in * sizeof(float);
     } else if (bytes) {
         m.w.data = qrn_load_take(ld, bytes);
-        if (ld->memory) QRN_TRY(pack(ld, &s, n_experts, n_out, m.activation, m.w.data));
+        if (ld->room->memory) QRN_TRY(pack(ld, &s, n_experts, n_out, m.activation, m.w.data));
     } else {
         QRN_TRY(rows_matrix(ld, &s, n_experts, n_out, 4, &m));
         bytes = qrn_source_bytes(&s, rows);
@@ -368,7 +368,7 @@ static bool gathers(struct loader *ld, const struct qrn_matrix *m)
                                          .out = qrn_tensor_2d(QRN_F32, no_rows, 0, m->w.shape[1]),
                                          .layout = m->layout};
     const struct qrn_kernel *kernel;
-    return qrn_kernel_choose(ld->options->device, QRN_OP_embedding, &a, &kernel, NULL) == QRN_OK;
+    return qrn_kernel_choose(ld->stage->device, QRN_OP_embedding, &a, &kernel, NULL) == QRN_OK;
 }
 
 enum qrn_status qrn_load_embedding(struct loader *ld, const struct row_run *run,
@@ -376,15 +376,21 @@ enum qrn_status qrn_load_embedding(struct loader *ld, const struct row_run *run,
                                    struct qrn_matrix *out)
 {
     struct source s;
-    if (tied && tied->layout == QRN_LAYOUT_PACKED && gathers(ld, tied)) {
+    const bool is_alone = ld->options->n_stages == 1;
+    if (is_alone && tied && tied->layout == QRN_LAYOUT_PACKED && gathers(ld, tied)) {
         *out = *tied;
         return QRN_OK;
     }
+    qrn_load_enter(ld, 0);
     QRN_TRY(qrn_source_describe(ld, run, 1, n_out, n_in, &s));
     *out = (struct qrn_matrix){.layout = QRN_LAYOUT_ROWS};
     /* where the host reads, it stays in the file */
     if (!ld->host_reads) ld->weights->n_bytes += qrn_source_bytes(&s, n_out);
-    return rows_matrix(ld, &s, 0, n_out, 1, out);
+    const size_t before = ld->room->used;
+    QRN_TRY(rows_matrix(ld, &s, 0, n_out, 1, out));
+    ld->weights->of_embedding = is_alone ? ld->room->used - before : 0;
+    qrn_load_enter(ld, ld->options->n_stages - 1);
+    return QRN_OK;
 }
 
 enum qrn_status qrn_load_named_matrix(struct loader *ld, const char *name, int64_t n_out,

@@ -11,7 +11,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "core/device_impl.h"
-#include "model/model_impl.h"
+#include "model/batch.h"
+#include "model/fit.h"
 
 enum { DEFAULT_BATCH = 512, DEFAULT_GPU_BATCH = 2048, LEAST_BATCH = 64, MOST_BATCH = 8192 };
 
@@ -32,7 +33,15 @@ static const char *format_name(enum qrn_model_format f)
 
 static enum qrn_status check_options(const struct qrn_model_options *o, struct qrn_error *err)
 {
-    if (!o->device) return qrn_fail(err, QRN_ERR_ARGUMENT, "device is NULL");
+    if (o->n_device_layers < 0)
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "n_device_layers is %" PRId64 ", wants 0 or more",
+                        o->n_device_layers);
+    if (!o->device && (!o->host_device || o->n_device_layers))
+        return qrn_fail(err, QRN_ERR_ARGUMENT, "device is NULL");
+    if (o->host_device && !qrn_device_host_reads(o->host_device))
+        return qrn_fail(err, QRN_ERR_ARGUMENT,
+                        "host_device is \"%s\", whose memory the host does not reach",
+                        qrn_device_name(o->host_device));
     if ((unsigned)o->kv > QRN_KV_F32)
         return qrn_fail(err, QRN_ERR_ARGUMENT, "kv is %d, which is no type of cache", (int)o->kv);
     if (o->max_context < 0 || o->max_context > INT32_MAX)
@@ -44,58 +53,33 @@ static enum qrn_status check_options(const struct qrn_model_options *o, struct q
     return QRN_OK;
 }
 
-static bool mul(size_t a, int64_t b, size_t *out)
-{
-    return qrn_mul_size(a, (size_t)b, out);
-}
-
-static enum qrn_status measure(struct qrn_model *m, struct qrn_error *err)
-{
-    const struct qrn_model_config *c = &m->files.config;
-    struct qrn_seq_sizes z = {0};
-    for (int64_t i = 0; i < c->n_layers; i++)
-        if (c->layer_is_linear[i])
-            z.n_linear++;
-        else
-            z.n_attention++;
-    bool fits = true;
-    if (z.n_linear) {
-        const int64_t n_conv = 2 * c->n_k_heads * c->d_k + c->n_v_heads * c->d_v;
-        z.state_layer = qrn_gdn_state_bytes(c->n_v_heads, c->d_k, c->d_v);
-        z.rows_layer = qrn_gdn_rows_bytes(c->n_k_heads, c->n_v_heads, c->d_k, c->d_v);
-        z.history_row = (size_t)n_conv * sizeof(float);
-        fits = z.state_layer && z.rows_layer && mul(z.state_layer, z.n_linear, &z.state) &&
-               mul(z.rows_layer, z.n_linear, &z.rows);
-    }
-    if (z.n_attention) {
-        z.page_layer = qrn_kv_page_bytes(m->kv_dtype, c->n_kv_heads, c->head_dim);
-        fits = fits && z.page_layer && mul(z.page_layer, z.n_attention, &z.page);
-    }
-    if (!fits)
-        return qrn_fail(err, QRN_ERR_UNSUPPORTED, "the state of a sequence does not fit in memory");
-    m->sizes = z;
-    return QRN_OK;
-}
-
-/* "quern 0.1.0, cpu avx512vnni, rounded activations, f16 cache, weights f32+q4_0" */
+/* "quern 0.1.0, cpu avx512vnni, rounded activations, f16 cache, weights f32+q4_0"; of two stages "cpu
+ * avx512vnni and from layer 12 on cuda sm_90" */
 static enum qrn_status name_bits(struct qrn_model *m, bool exact, struct qrn_error *err)
 {
-    char text[512];
-    size_t n =
-        (size_t)snprintf(text, sizeof text, "quern %s, %s, %s activations%s, %s cache, weights",
-                         qrn_version(), qrn_device_bits(m->device), exact ? "f32" : "rounded",
-                         m->rounds_many ? " (many: bf16)" : "", qrn_dtype_info(m->kv_dtype)->name);
-    for (int t = 0, first = 1; t < QRN_DTYPE_COUNT && n < sizeof text; t++) {
+    char text[512], devices[160];
+    const struct qrn_stage *first = &m->stages[0], *last = qrn_model_last(m);
+    if (first == last)
+        (void)snprintf(devices, sizeof devices, "%s", qrn_device_bits(first->device));
+    else
+        (void)snprintf(devices, sizeof devices, "%s and from layer %" PRId64 " on %s",
+                       qrn_device_bits(first->device), last->begin, qrn_device_bits(last->device));
+    size_t n = (size_t)snprintf(
+        text, sizeof text, "quern %s, %s, %s activations%s, %s cache, weights", qrn_version(),
+        devices, exact ? "f32" : "rounded", last->rounds_many ? " (many: bf16)" : "",
+        qrn_dtype_info(m->kv_dtype)->name);
+    for (int t = 0, is_first = 1; t < QRN_DTYPE_COUNT && n < sizeof text; t++) {
         if (!(m->weights.dtypes >> t & 1)) continue;
-        n += (size_t)snprintf(text + n, sizeof text - n, "%c%s", first ? ' ' : '+',
+        n += (size_t)snprintf(text + n, sizeof text - n, "%c%s", is_first ? ' ' : '+',
                               qrn_dtype_info((enum qrn_dtype)t)->name);
-        first = 0;
+        is_first = 0;
     }
     m->bits = qrn_strdup(&m->host.allocator, text);
     return m->bits ? QRN_OK : qrn_fail_memory(err, n, "the bits id");
 }
 
-static void describe(struct qrn_model *m)
+static void describe(struct qrn_model *m, const struct qrn_model_options *o,
+                     const struct qrn_fit *fit)
 {
     const struct qrn_model_config *c = &m->files.config;
     const struct qrn_seq_sizes *z = &m->sizes;
@@ -126,8 +110,47 @@ static void describe(struct qrn_model *m)
         .rows_bytes = z->rows,
         .history_bytes_per_row = (size_t)z->n_linear * z->history_row,
         .kv_bytes_per_token = z->page / QRN_CHUNK,
-        .work_bytes = m->work.n_bytes,
+        .work_bytes = fit->all_buffers,
+        .n_device_layers = o->host_device && !o->n_device_layers ? 0 : fit->n_layers,
+        .device_bytes = fit->weights + fit->buffers + fit->sequence,
+        .n_layers_fit = fit->n_layers_fit,
     };
+}
+
+/* One stage on one device, or the first layers on host_device and the last ones on device. */
+static void make_stages(struct qrn_model *m, const struct qrn_model_options *o)
+{
+    const int64_t n_layers = m->files.config.n_layers;
+    const int64_t n =
+        o->host_device && o->n_device_layers < n_layers ? o->n_device_layers : n_layers;
+    if (n < n_layers)
+        m->stages[m->n_stages++] =
+            (struct qrn_stage){.device = o->host_device, .begin = 0, .end = n_layers - n};
+    if (n > 0)
+        m->stages[m->n_stages++] =
+            (struct qrn_stage){.device = o->device, .begin = n_layers - n, .end = n_layers};
+    for (int i = 0; i < m->n_stages; i++) {
+        struct qrn_stage *stage = &m->stages[i];
+        const bool is_far = !qrn_device_host_reads(stage->device);
+        stage->is_last = i == m->n_stages - 1;
+        stage->takes_bf16 = is_far;
+        stage->rounds_many = is_far && !o->exact && !o->exact_batch;
+    }
+}
+
+/* The buffers of a step, and whether the devices can do it. */
+static enum qrn_status prepare_steps(struct qrn_model *m, struct qrn_error *err)
+{
+    const size_t n_parts = (size_t)m->max_batch * sizeof *m->parts;
+    m->parts = qrn_alloc_zeroed(&m->host.allocator, n_parts);
+    if (!m->parts) return qrn_fail_memory(err, n_parts, "the parts of a step");
+    for (int i = 0; i < m->n_stages; i++) {
+        struct qrn_stage *stage = &m->stages[i];
+        QRN_TRY(qrn_workspace_init(&stage->work, &m->files.config, stage->device, m->max_batch,
+                                   stage->is_last, &m->host, err));
+        if (!qrn_device_host_reads(stage->device)) QRN_TRY(qrn_model_check_kernels(m, stage, err));
+    }
+    return QRN_OK;
 }
 
 static enum qrn_status open_parts(struct qrn_model *m, const struct qrn_model_options *o,
@@ -135,30 +158,29 @@ static enum qrn_status open_parts(struct qrn_model *m, const struct qrn_model_op
 {
     const struct qrn_model_config *c = &m->files.config;
     QRN_TRY(qrn_model_files_open(o, &m->files, err));
+    make_stages(m, o);
+    struct qrn_device *last = qrn_model_last(m)->device;
     m->max_context = o->max_context ? o->max_context : c->context_length;
-    m->max_batch = o->max_batch                       ? o->max_batch
-                   : qrn_device_host_reads(m->device) ? DEFAULT_BATCH
-                                                      : DEFAULT_GPU_BATCH;
-    m->takes_bf16 = !qrn_device_host_reads(m->device);
-    m->rounds_many = !o->exact && !o->exact_batch && !qrn_device_host_reads(m->device);
-    QRN_TRY(measure(m, err));
-    const struct qrn_load_options load = {.device = o->device,
+    m->max_batch = o->max_batch                  ? o->max_batch
+                   : qrn_device_host_reads(last) ? DEFAULT_BATCH
+                                                 : DEFAULT_GPU_BATCH;
+    QRN_TRY(qrn_model_measure_sequences(m, err));
+    const struct qrn_load_options load = {.stages = m->stages,
+                                          .n_stages = m->n_stages,
                                           .exact = o->exact,
-                                          .rounds_many = m->rounds_many,
-                                          .work_bytes = qrn_workspace_bytes(c, m->max_batch),
-                                          .only_measure = o->only_info,
                                           .progress = o->progress,
                                           .progress_user = o->progress_user};
-    QRN_TRY(qrn_weights_load(&m->files, &load, &m->host, &m->weights, err));
+    QRN_TRY(qrn_weights_measure(&m->files, &load, &m->host, &m->weights, err));
+    struct qrn_fit fit;
+    QRN_TRY(qrn_model_measure_fit(m, &fit, err));
+    if (!o->only_info) {
+        QRN_TRY(qrn_model_check_fit(m, &fit, err));
+        QRN_TRY(qrn_weights_load(&m->files, &load, &m->weights, err));
+    }
     QRN_TRY(name_bits(m, o->exact, err));
-    QRN_TRY(qrn_pool_create(m->device, o->budget_bytes, &m->pool, err));
-    if (o->only_info)
-        m->work.n_bytes = qrn_workspace_bytes(c, m->max_batch);
-    else
-        QRN_TRY(qrn_workspace_init(&m->work, c, m->device, m->max_batch, &m->host, err));
-    if (!o->only_info && !qrn_device_host_reads(m->device))
-        QRN_TRY(qrn_model_check_kernels(m, err));
-    describe(m);
+    QRN_TRY(qrn_pool_create(last, o->budget_bytes, &m->pool, err));
+    if (!o->only_info) QRN_TRY(prepare_steps(m, err));
+    describe(m, o, &fit);
     qrn_log(&m->host, QRN_LOG_INFO, "%s (%s), %zu bytes of weights, bits id \"%s\"",
             m->info.architecture, m->info.format, m->info.weight_bytes, m->bits);
     return QRN_OK;
@@ -170,7 +192,6 @@ enum qrn_status qrn_model_open(const struct qrn_model_options *o, struct qrn_mod
     QRN_TRY(check_options(o, err));
     struct qrn_model *m = qrn_alloc_zeroed(&o->host.allocator, sizeof *m);
     if (!m) return qrn_fail_memory(err, sizeof *m, "a model");
-    m->device = o->device;
     m->host = o->host;
     m->direct = o->direct;
     m->only_info = o->only_info;
@@ -192,7 +213,8 @@ void qrn_model_close(struct qrn_model *m)
 {
     if (!m) return;
     const struct qrn_allocator a = m->host.allocator;
-    if (!m->only_info) qrn_workspace_free(&m->work);
+    for (int i = 0; i < m->n_stages; i++) qrn_workspace_free(&m->stages[i].work);
+    qrn_free(&a, m->parts, (size_t)m->max_batch * sizeof *m->parts);
     qrn_pool_destroy(m->pool);
     qrn_strfree(&a, m->bits);
     qrn_weights_free(&m->weights);

@@ -6,11 +6,35 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/memory.h"
+#include "core/pool.h"
 
-size_t qrn_seq_history_bytes(const struct qrn_seq *seq)
+size_t qrn_seq_history_bytes(const struct qrn_seq *seq, const struct qrn_stage *stage)
 {
-    const struct qrn_seq_sizes *z = &seq->model->sizes;
+    const struct qrn_seq_sizes *z = &stage->sizes;
     return (size_t)z->n_linear * (size_t)seq->n_history * z->history_row;
+}
+
+enum qrn_status qrn_seq_acquire(const struct qrn_seq *seq, const struct qrn_stage *stage,
+                                size_t n_bytes, struct qrn_buffer **out, struct qrn_error *err)
+{
+    return qrn_pool_acquire_on(seq->model->pool, stage->device, n_bytes, out, err);
+}
+
+void qrn_recurrent_release(struct qrn_recurrent *r)
+{
+    for (int i = 0; i < 2; i++) {
+        qrn_buffer_release(r->state[i]);
+        qrn_buffer_release(r->rows[i]);
+    }
+    qrn_buffer_release(r->history);
+    *r = (struct qrn_recurrent){0};
+}
+
+void qrn_seq_release_pages(struct qrn_seq *seq, int64_t n)
+{
+    for (; seq->n_pages > n; seq->n_pages--)
+        for (int i = 0; i < seq->model->n_stages; i++)
+            qrn_buffer_release(qrn_seq_page(seq, seq->n_pages - 1)[i]);
 }
 
 enum qrn_status qrn_seq_reserve(struct qrn_seq *seq, int64_t n_tokens, struct qrn_error *err)
@@ -29,10 +53,10 @@ enum qrn_status qrn_seq_reserve(struct qrn_seq *seq, int64_t n_tokens, struct qr
     const int64_t n_pages = (n_tokens + QRN_CHUNK - 1) / QRN_CHUNK;
     if (n_pages > seq->n_pages_reserved) {
         const int64_t want = n_pages + n_pages / 2 + 4;
+        const size_t page = (size_t)seq->model->n_stages * sizeof(struct qrn_buffer *);
         struct qrn_buffer **pages =
-            qrn_realloc(a, seq->pages, (size_t)seq->n_pages_reserved * sizeof(struct qrn_buffer *),
-                        (size_t)want * sizeof(struct qrn_buffer *));
-        if (!pages) return qrn_fail_memory(err, (size_t)want * sizeof *pages, "pages");
+            qrn_realloc(a, seq->pages, (size_t)seq->n_pages_reserved * page, (size_t)want * page);
+        if (!pages) return qrn_fail_memory(err, (size_t)want * page, "pages");
         seq->pages = pages;
         seq->n_pages_reserved = want;
     }
@@ -54,15 +78,17 @@ enum qrn_status qrn_seq_new(struct qrn_model *model, int max_rollback, struct qr
     return QRN_OK;
 }
 
-/* The two parities of the recurrent buffers. */
 static enum qrn_status make_first_chunk(struct qrn_seq *seq, struct qrn_error *err)
 {
-    const struct qrn_seq_sizes *z = &seq->model->sizes;
-    struct qrn_pool *pool = seq->model->pool;
-    if (!z->n_linear) return QRN_OK;
-    QRN_TRY(qrn_pool_acquire(pool, z->state, &seq->state[0], err));
-    QRN_TRY(qrn_pool_acquire(pool, z->rows, &seq->rows[0], err));
-    return qrn_pool_acquire(pool, qrn_seq_history_bytes(seq), &seq->history, err);
+    for (int i = 0; i < seq->model->n_stages; i++) {
+        const struct qrn_stage *stage = &seq->model->stages[i];
+        struct qrn_recurrent *r = &seq->recurrent[i];
+        if (!stage->sizes.n_linear) continue;
+        QRN_TRY(qrn_seq_acquire(seq, stage, stage->sizes.state, &r->state[0], err));
+        QRN_TRY(qrn_seq_acquire(seq, stage, stage->sizes.rows, &r->rows[0], err));
+        QRN_TRY(qrn_seq_acquire(seq, stage, qrn_seq_history_bytes(seq, stage), &r->history, err));
+    }
+    return QRN_OK;
 }
 
 enum qrn_status qrn_seq_create(struct qrn_model *model, const struct qrn_seq_options *options,
@@ -87,13 +113,10 @@ void qrn_seq_destroy(struct qrn_seq *seq)
 {
     if (!seq) return;
     const struct qrn_allocator *a = &seq->model->host.allocator;
-    for (int i = 0; i < 2; i++) {
-        qrn_buffer_release(seq->state[i]);
-        qrn_buffer_release(seq->rows[i]);
-    }
-    qrn_buffer_release(seq->history);
-    for (int64_t i = 0; i < seq->n_pages; i++) qrn_buffer_release(seq->pages[i]);
-    qrn_free(a, seq->pages, (size_t)seq->n_pages_reserved * sizeof(struct qrn_buffer *));
+    for (int i = 0; i < seq->model->n_stages; i++) qrn_recurrent_release(&seq->recurrent[i]);
+    qrn_seq_release_pages(seq, 0);
+    qrn_free(a, seq->pages,
+             (size_t)(seq->n_pages_reserved * seq->model->n_stages) * sizeof(struct qrn_buffer *));
     qrn_free(a, seq->tokens, (size_t)seq->n_tokens_reserved * sizeof *seq->tokens);
     qrn_free(a, seq, sizeof *seq);
 }
@@ -120,6 +143,15 @@ static struct qrn_buffer *share(struct qrn_buffer *b)
     return b;
 }
 
+static void share_recurrent(const struct qrn_recurrent *r, struct qrn_recurrent *out)
+{
+    for (int i = 0; i < 2; i++) {
+        out->state[i] = share(r->state[i]);
+        out->rows[i] = share(r->rows[i]);
+    }
+    out->history = share(r->history);
+}
+
 enum qrn_status qrn_seq_fork(const struct qrn_seq *seq, struct qrn_seq **out, struct qrn_error *err)
 {
     struct qrn_seq *copy = NULL;
@@ -133,12 +165,9 @@ enum qrn_status qrn_seq_fork(const struct qrn_seq *seq, struct qrn_seq **out, st
         memcpy(copy->tokens, seq->tokens, (size_t)seq->n_tokens * sizeof *copy->tokens);
     copy->n_tokens = seq->n_tokens;
     copy->peak = seq->peak;
-    for (int i = 0; i < 2; i++) {
-        copy->state[i] = share(seq->state[i]);
-        copy->rows[i] = share(seq->rows[i]);
-    }
-    copy->history = share(seq->history);
-    for (int64_t i = 0; i < seq->n_pages; i++) copy->pages[i] = share(seq->pages[i]);
+    const int n_stages = seq->model->n_stages;
+    for (int i = 0; i < n_stages; i++) share_recurrent(&seq->recurrent[i], &copy->recurrent[i]);
+    for (int64_t i = 0; i < seq->n_pages * n_stages; i++) copy->pages[i] = share(seq->pages[i]);
     copy->n_pages = seq->n_pages;
     *out = copy;
     return QRN_OK;
@@ -153,8 +182,7 @@ enum qrn_status qrn_seq_rollback(struct qrn_seq *seq, int64_t n, struct qrn_erro
         return qrn_fail(err, QRN_ERR_STATE,
                         "rollback by %" PRId64 " tokens, only %" PRId64 " are kept", n, most);
     seq->n_tokens -= n;
-    const int64_t n_pages = (seq->n_tokens + QRN_CHUNK - 1) / QRN_CHUNK;
-    while (seq->n_pages > n_pages) qrn_buffer_release(seq->pages[--seq->n_pages]);
+    qrn_seq_release_pages(seq, (seq->n_tokens + QRN_CHUNK - 1) / QRN_CHUNK);
     return QRN_OK;
 }
 
@@ -164,7 +192,10 @@ void qrn_seq_drop_unreachable(struct qrn_seq *seq)
                   floor = seq->n_tokens - qrn_seq_max_rollback(seq);
     if (chunk == 0 || qrn_chunk_of(floor) < chunk) return;
     const int other = (int)((chunk + 1) & 1);
-    qrn_buffer_release(seq->state[other]);
-    qrn_buffer_release(seq->rows[other]);
-    seq->state[other] = seq->rows[other] = NULL;
+    for (int i = 0; i < seq->model->n_stages; i++) {
+        struct qrn_recurrent *r = &seq->recurrent[i];
+        qrn_buffer_release(r->state[other]);
+        qrn_buffer_release(r->rows[other]);
+        r->state[other] = r->rows[other] = NULL;
+    }
 }

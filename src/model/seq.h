@@ -2,13 +2,14 @@
  * A sequence: its tokens and all that the model remembers of them.
  *
  * Memory is in reference-counted buffers of the model's pool, shared by forks and snapshots; a buffer
- * that is shared is copied, or replaced, before it is written.
+ * that is shared is copied, or replaced, before it is written.  Each stage of the model has its own, on its
+ * device:
  *
  *     state[c & 1]  S0 at the beginning of chunk c, for the present chunk, and for the one before it
  *                   as long as a rollback can reach there
  *     rows[c & 1]   the open rows of the same chunks
  *     history       ring of pre-convolution rows [layer][n_history][n_conv]; position p at p % n_history
- *     pages         keys and values, 64 positions each, all attention layers in one */
+ *     pages         keys and values, 64 positions each, all attention layers of the stage in one */
 #ifndef QUERN_MODEL_SEQ_H
 #define QUERN_MODEL_SEQ_H
 
@@ -18,6 +19,11 @@
  * its failure would need again. */
 #define QRN_HISTORY_SLACK 8
 
+/* What Gated DeltaNet layers of a stage remember; all NULL where it has none. */
+struct qrn_recurrent {
+    struct qrn_buffer *state[2], *rows[2], *history;
+};
+
 struct qrn_seq {
     struct qrn_model *model;
     int max_rollback;
@@ -25,18 +31,32 @@ struct qrn_seq {
     int32_t *tokens;
     int64_t n_tokens, n_tokens_reserved;
     int64_t peak; /* the most tokens that history and states have seen: what rollback counts from */
-    struct qrn_buffer *state[2], *rows[2], *history;
-    struct qrn_buffer **pages;
+    struct qrn_recurrent recurrent[QRN_MAX_STAGES];
+    struct qrn_buffer **pages; /* [n_pages_reserved][n_stages], NULL where a stage needs none */
     int64_t n_pages, n_pages_reserved;
 };
+
+/* Page i_page of the first stage; those of the others follow. */
+static inline struct qrn_buffer **qrn_seq_page(const struct qrn_seq *seq, int64_t i_page)
+{
+    return seq->pages + i_page * seq->model->n_stages;
+}
 
 static inline int64_t qrn_chunk_of(int64_t position)
 {
     return position / QRN_CHUNK;
 }
 
-/* Bytes of the history ring of a sequence. */
-size_t qrn_seq_history_bytes(const struct qrn_seq *seq);
+/* Bytes of the history ring of a sequence in a stage. */
+size_t qrn_seq_history_bytes(const struct qrn_seq *seq, const struct qrn_stage *stage);
+
+/* n_bytes of the pool, of the stage's device. */
+enum qrn_status qrn_seq_acquire(const struct qrn_seq *seq, const struct qrn_stage *stage,
+                                size_t n_bytes, struct qrn_buffer **out, struct qrn_error *err);
+
+void qrn_recurrent_release(struct qrn_recurrent *r); /* all of it, and zeroes it */
+/* Pages from n on. */
+void qrn_seq_release_pages(struct qrn_seq *seq, int64_t n);
 
 /* Memory for tokens and page pointers up to n_tokens. */
 enum qrn_status qrn_seq_reserve(struct qrn_seq *seq, int64_t n_tokens, struct qrn_error *err);

@@ -4,6 +4,8 @@
  *     header (struct below), bits id, tokens, then whole buffers: state and rows of the parities that
  *     are there, history, pages; at the end the checksum of all that
  *
+ * A buffer is that of all layers in their order: the stages' one after the other.
+ *
  * Numbers are in the machine's byte order: a file is for the model, build and device that made it. */
 #include <errno.h>
 #include <inttypes.h>
@@ -27,6 +29,12 @@ struct header {
     uint64_t state, rows, history_row, page; /* bytes */
 };
 
+/* Whether the parity is there, in stages that need it. */
+static bool is_present(const struct qrn_seq *seq, int i)
+{
+    return seq->recurrent[0].state[i] || seq->recurrent[seq->model->n_stages - 1].state[i];
+}
+
 static struct header header_of(const struct qrn_seq *seq)
 {
     const struct qrn_seq_sizes *z = &seq->model->sizes;
@@ -41,8 +49,17 @@ static struct header header_of(const struct qrn_seq *seq)
                        .history_row = z->history_row,
                        .page = z->page};
     memcpy(h.magic, MAGIC, sizeof h.magic);
-    for (int i = 0; i < 2; i++) h.present |= seq->state[i] ? 1 << i : 0;
+    for (int i = 0; i < 2; i++) h.present |= is_present(seq, i) ? 1 << i : 0;
     return h;
+}
+
+/* Buffers of Gated DeltaNet layers. */
+enum kind { STATE, ROWS, HISTORY };
+
+static struct qrn_buffer **slot(struct qrn_recurrent *r, enum kind kind, int i)
+{
+    struct qrn_buffer **const slots[] = {&r->state[i], &r->rows[i], &r->history};
+    return slots[kind];
 }
 
 /* --- saving --- */
@@ -62,19 +79,47 @@ static void put(struct output *o, const void *bytes, size_t n)
     if (n && fwrite(bytes, 1, n, o->file) != n) o->failed = true;
 }
 
-static void put_buffer(struct output *o, const struct qrn_buffer *b)
+static void put_part(struct output *o, struct qrn_hash_piece *piece, const void *bytes, size_t n)
 {
-    if (!b) return;
-    if (!o->staging.bytes) {
-        put(o, qrn_buffer_data(b), qrn_buffer_size(b));
+    qrn_hash_part(piece, bytes, n);
+    if (fwrite(bytes, 1, n, o->file) != n) o->failed = true;
+}
+
+static void put_buffer(struct output *o, struct qrn_hash_piece *piece,
+                       const struct qrn_stage *stage, const struct qrn_buffer *b)
+{
+    if (qrn_device_host_reads(stage->device)) {
+        put_part(o, piece, qrn_buffer_data(b), qrn_buffer_size(b));
         return;
     }
     for (size_t at = 0, n; at < qrn_buffer_size(b) && o->status == QRN_OK; at += n) {
         n = qrn_buffer_size(b) - at;
         if (n > o->staging.n_bytes) n = o->staging.n_bytes;
         o->status = qrn_buffer_read(b, at, o->staging.bytes, n, &o->error);
-        if (o->status == QRN_OK) put(o, o->staging.bytes, n);
+        if (o->status == QRN_OK) put_part(o, piece, o->staging.bytes, n);
     }
+}
+
+/* The stages' buffers, as one. */
+static void put_whole(struct output *o, const struct qrn_model *model, struct qrn_buffer *const *b)
+{
+    size_t n = 0;
+    for (int s = 0; s < model->n_stages; s++) n += b[s] ? qrn_buffer_size(b[s]) : 0;
+    if (n == 0) return;
+    struct qrn_hash_piece piece = qrn_hash_begin(o->hash, n);
+    for (int s = 0; s < model->n_stages; s++)
+        if (b[s]) put_buffer(o, &piece, &model->stages[s], b[s]);
+    o->hash = qrn_hash_end(&piece);
+}
+
+static void put_recurrent(struct output *o, const struct qrn_seq *seq, enum kind kind, int i)
+{
+    struct qrn_buffer *b[QRN_MAX_STAGES] = {NULL};
+    for (int s = 0; s < seq->model->n_stages; s++) {
+        struct qrn_recurrent r = seq->recurrent[s];
+        b[s] = *slot(&r, kind, i);
+    }
+    put_whole(o, seq->model, b);
 }
 
 static void put_seq(struct output *o, const struct qrn_seq *seq)
@@ -84,11 +129,11 @@ static void put_seq(struct output *o, const struct qrn_seq *seq)
     put(o, seq->model->bits, h.n_bits);
     put(o, seq->tokens, (size_t)seq->n_tokens * sizeof *seq->tokens);
     for (int i = 0; i < 2; i++) {
-        put_buffer(o, seq->state[i]);
-        put_buffer(o, seq->rows[i]);
+        put_recurrent(o, seq, STATE, i);
+        put_recurrent(o, seq, ROWS, i);
     }
-    put_buffer(o, seq->history);
-    for (int64_t i = 0; i < seq->n_pages; i++) put_buffer(o, seq->pages[i]);
+    put_recurrent(o, seq, HISTORY, 0);
+    for (int64_t i = 0; i < seq->n_pages; i++) put_whole(o, seq->model, qrn_seq_page(seq, i));
     const uint64_t hash = o->hash;
     if (fwrite(&hash, 1, sizeof hash, o->file) != sizeof hash) o->failed = true;
 }
@@ -129,8 +174,8 @@ enum qrn_status qrn_seq_save(const struct qrn_seq *seq, const char *path, struct
 {
     enum { PIECE_BYTES = 4 << 20 };
     struct output o = {.hash = QRN_HASH_START};
-    if (!qrn_device_host_reads(seq->model->device))
-        QRN_TRY(qrn_staging_create(seq->model->device, PIECE_BYTES, &o.staging, err));
+    struct qrn_device *dev = qrn_model_last(seq->model)->device;
+    if (!qrn_device_host_reads(dev)) QRN_TRY(qrn_staging_create(dev, PIECE_BYTES, &o.staging, err));
     const enum qrn_status s = save(seq, path, &o, err);
     qrn_staging_free(&o.staging);
     return s;
@@ -153,13 +198,48 @@ static const void *get(struct input *in, size_t n)
     return bytes;
 }
 
-static enum qrn_status get_buffer(struct input *in, struct qrn_model *model, size_t n,
-                                  struct qrn_buffer **out, struct qrn_error *err)
+/* The stages' buffers of n_bytes[] from one; 0: none. */
+static enum qrn_status get_whole(struct input *in, const struct qrn_seq *seq, const size_t *n_bytes,
+                                 struct qrn_buffer **const *out, struct qrn_error *err)
 {
-    const void *bytes = get(in, n);
+    size_t n = 0;
+    for (int s = 0; s < seq->model->n_stages; s++) n += n_bytes[s];
+    if (n == 0) return QRN_OK;
+    const char *bytes = get(in, n);
     if (!bytes) return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the file ends early");
-    QRN_TRY(qrn_pool_acquire(model->pool, n, out, err));
-    return qrn_buffer_write(*out, 0, bytes, n, err);
+    for (int s = 0; s < seq->model->n_stages; bytes += n_bytes[s++]) {
+        if (n_bytes[s] == 0) continue;
+        QRN_TRY(qrn_seq_acquire(seq, &seq->model->stages[s], n_bytes[s], out[s], err));
+        QRN_TRY(qrn_buffer_write(*out[s], 0, bytes, n_bytes[s], err));
+    }
+    return QRN_OK;
+}
+
+static enum qrn_status get_recurrent(struct input *in, struct qrn_seq *seq, enum kind kind, int i,
+                                     struct qrn_error *err)
+{
+    size_t n_bytes[QRN_MAX_STAGES];
+    struct qrn_buffer **out[QRN_MAX_STAGES];
+    for (int s = 0; s < seq->model->n_stages; s++) {
+        const struct qrn_stage *stage = &seq->model->stages[s];
+        const size_t bytes[] = {stage->sizes.state, stage->sizes.rows,
+                                qrn_seq_history_bytes(seq, stage)};
+        n_bytes[s] = bytes[kind];
+        out[s] = slot(&seq->recurrent[s], kind, i);
+    }
+    return get_whole(in, seq, n_bytes, out, err);
+}
+
+static enum qrn_status get_page(struct input *in, struct qrn_seq *seq, struct qrn_error *err)
+{
+    size_t n_bytes[QRN_MAX_STAGES];
+    struct qrn_buffer **out[QRN_MAX_STAGES], **page = qrn_seq_page(seq, seq->n_pages++);
+    for (int s = 0; s < seq->model->n_stages; s++) {
+        n_bytes[s] = seq->model->stages[s].sizes.page;
+        out[s] = &page[s];
+        page[s] = NULL;
+    }
+    return get_whole(in, seq, n_bytes, out, err);
 }
 
 /* All that the header says fits the model, the options and itself. */
@@ -219,19 +299,16 @@ static enum qrn_status get_tokens(struct input *in, struct qrn_seq *seq, int64_t
 static enum qrn_status get_seq(struct input *in, struct qrn_seq *seq, const struct header *h,
                                struct qrn_error *err)
 {
-    struct qrn_model *model = seq->model;
-    const struct qrn_seq_sizes *z = &model->sizes;
     QRN_TRY(get_tokens(in, seq, h->n_tokens, err));
     seq->peak = h->peak;
-    for (int i = 0; i < 2 && z->n_linear; i++) {
+    for (int i = 0; i < 2; i++) {
         if (!(h->present >> i & 1)) continue;
-        QRN_TRY(get_buffer(in, model, z->state, &seq->state[i], err));
-        QRN_TRY(get_buffer(in, model, z->rows, &seq->rows[i], err));
+        QRN_TRY(get_recurrent(in, seq, STATE, i, err));
+        QRN_TRY(get_recurrent(in, seq, ROWS, i, err));
     }
-    if (z->n_linear) QRN_TRY(get_buffer(in, model, qrn_seq_history_bytes(seq), &seq->history, err));
-    const int64_t n_pages = z->n_attention ? (h->n_tokens + QRN_CHUNK - 1) / QRN_CHUNK : 0;
-    for (; seq->n_pages < n_pages; seq->n_pages++)
-        QRN_TRY(get_buffer(in, model, z->page, &seq->pages[seq->n_pages], err));
+    QRN_TRY(get_recurrent(in, seq, HISTORY, 0, err));
+    while (seq->n_pages < (h->n_tokens + QRN_CHUNK - 1) / QRN_CHUNK)
+        QRN_TRY(get_page(in, seq, err));
     const uint64_t hash = in->hash;
     const void *stored = get(in, sizeof hash);
     if (!stored || memcmp(stored, &hash, sizeof hash) != 0)

@@ -6,6 +6,7 @@
 #include <quern/model.h>
 #include <quern/ops.h>
 #include "model/files.h"
+#include "model/stage.h"
 
 /* A weight of a matrix product: [n_out, n_in], or [n_experts, n_out, n_in]. */
 struct qrn_matrix {
@@ -37,6 +38,7 @@ struct qrn_moe_weights {
 
 struct qrn_layer_weights {
     bool is_linear, is_moe;
+    size_t before; /* bytes of its device's memory that the layers before it take there */
     struct qrn_tensor mixer_norm, mlp_norm; /* [d_model]; 1 + w is already added where it must be */
     struct qrn_linear_weights linear;
     struct qrn_attention_weights attention;
@@ -51,7 +53,10 @@ struct qrn_weights {
     struct qrn_layer_weights *layers;
     int64_t n_layers;
     enum qrn_head_map head_map;
-    struct qrn_buffer *memory; /* behind all of the above that is not the files' */
+    /* Behind all of the above that is not the files', by stage. */
+    struct qrn_buffer *memory[QRN_MAX_STAGES];
+    size_t n_memory[QRN_MAX_STAGES];
+    size_t of_layers, of_embedding; /* of the last stage's */
     int64_t n_parameters;
     size_t n_bytes;         /* of matrices as they lie in memory, and vectors */
     uint64_t dtypes;        /* bit t: a matrix of type t is used */
@@ -60,21 +65,23 @@ struct qrn_weights {
 };
 
 struct qrn_load_options {
-    struct qrn_device *device;
+    const struct qrn_stage *stages; /* one or more */
+    int n_stages;
     bool exact;
-    bool rounds_many; /* many tokens worked on at once may be rounded to bf16 */
-    size_t work_bytes; /* that must fit beside the weights */
-    bool only_measure; /* fill in shapes, types and sizes; no tensor has data */
     qrn_progress_fn progress;
     void *progress_user;
 };
 
-/* Finds, checks and prepares all weights; files stay open as long as the weights live.  Errors: as
- * qrn_model_open; on failure everything is freed. */
+/* Finds and checks all weights: shapes, types and sizes are filled in, no tensor has data.  Errors: as
+ * qrn_model_open.  The weights are to be freed in any case. */
+enum qrn_status qrn_weights_measure(const struct qrn_model_files *files,
+                                    const struct qrn_load_options *options,
+                                    const struct qrn_host *host, struct qrn_weights *weights,
+                                    struct qrn_error *err);
+/* Takes memory for weights that were measured and prepares them; files stay open as long as they live. */
 enum qrn_status qrn_weights_load(const struct qrn_model_files *files,
                                  const struct qrn_load_options *options,
-                                 const struct qrn_host *host, struct qrn_weights *weights,
-                                 struct qrn_error *err);
-void qrn_weights_free(struct qrn_weights *weights);
+                                 struct qrn_weights *weights, struct qrn_error *err);
+void qrn_weights_free(struct qrn_weights *weights); /* zeroed structs are allowed */
 
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/memory.h"
-#include "model/batch.h"
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -62,16 +61,10 @@ static void lay_out(struct qrn_workspace *w, const struct qrn_model_config *c, s
         (size_t)(larger(n * mlp_width(c), QRN_HEAD_ROWS * rounded(c->d_model)) + 16 * 16);
     w->mixer = carve(m, (int64_t)w->mixer_floats, sizeof(float));
     w->mlp = carve(m, (int64_t)w->mlp_floats, sizeof(float));
+    if (!w->has_head) return;
     w->head_normed = carve(m, 2 * QRN_HEAD_ROWS * c->d_model, sizeof(float));
     w->logits = carve(m, QRN_HEAD_ROWS * c->vocab_size, sizeof(float));
     w->drawn = carve(m, 1, sizeof *w->drawn);
-}
-
-static void lay_out_host(struct qrn_workspace *w, const struct qrn_model_config *c,
-                         struct carver *m)
-{
-    w->parts = carve(m, w->max_tokens, sizeof *w->parts);
-    w->layer_end = carve(m, c->n_layers + 1, sizeof(size_t));
 }
 
 static struct qrn_tables lay_out_tables(struct qrn_step_shape s, int64_t n_penalised, char *base)
@@ -100,23 +93,22 @@ static struct qrn_step_shape first_shape(int64_t max_tokens)
 
 /* The parts of a workspace. */
 struct extent {
-    size_t memory, host, tables;
+    size_t memory, tables;
 };
 
-static struct extent measure(const struct qrn_model_config *config, int64_t max_tokens)
+static struct extent measure(const struct qrn_model_config *config, int64_t max_tokens,
+                             bool has_head)
 {
-    struct qrn_workspace w = {.max_tokens = max_tokens};
-    struct carver device = {0}, host = {0};
-    lay_out(&w, config, &device);
-    lay_out_host(&w, config, &host);
-    return (struct extent){device.used, host.used,
-                           lay_out_tables(first_shape(max_tokens), 0, NULL).n_bytes};
+    struct qrn_workspace w = {.max_tokens = max_tokens, .has_head = has_head};
+    struct carver m = {0};
+    lay_out(&w, config, &m);
+    return (struct extent){m.used, lay_out_tables(first_shape(max_tokens), 0, NULL).n_bytes};
 }
 
-size_t qrn_workspace_bytes(const struct qrn_model_config *config, int64_t max_tokens)
+size_t qrn_workspace_bytes(const struct qrn_model_config *config, int64_t max_tokens, bool has_head)
 {
-    const struct extent n = measure(config, max_tokens);
-    return n.memory + n.host + n.tables;
+    const struct extent n = measure(config, max_tokens, has_head);
+    return n.memory + n.tables;
 }
 
 /* Room for tables of n_bytes; recordings have the old places in them. */
@@ -146,16 +138,16 @@ static enum qrn_status reserve_tables(struct qrn_workspace *w, size_t n_bytes,
 static enum qrn_status init(struct qrn_workspace *w, const struct qrn_model_config *config,
                             struct qrn_error *err)
 {
-    const struct extent n = measure(config, w->max_tokens);
-    w->n_bytes = n.memory + n.host + n.tables;
-    w->host_memory = qrn_alloc_zeroed(&w->allocator, n.host);
-    if (!w->host_memory) return qrn_fail_memory(err, n.host, "the parts of a step");
-    w->n_host_bytes = n.host;
-    lay_out_host(w, config, &(struct carver){.base = w->host_memory});
+    const struct extent n = measure(config, w->max_tokens, w->has_head);
+    const size_t n_ends = (size_t)(config->n_layers + 1) * sizeof *w->layer_end;
+    w->n_bytes = n.memory + n.tables;
+    w->n_layers = config->n_layers;
+    w->layer_end = qrn_alloc_zeroed(&w->allocator, n_ends);
+    if (!w->layer_end) return qrn_fail_memory(err, n_ends, "the layers of a step");
     QRN_TRY(qrn_buffer_create(w->device, n.memory, &w->memory, err));
     lay_out(w, config, &(struct carver){.base = qrn_buffer_data(w->memory)});
     QRN_TRY(reserve_tables(w, n.tables, err));
-    if (!qrn_device_host_reads(w->device))
+    if (w->has_head && !qrn_device_host_reads(w->device))
         QRN_TRY(qrn_staging_create(w->device,
                                    QRN_HEAD_ROWS * (size_t)config->vocab_size * sizeof(float) +
                                        sizeof *w->drawn,
@@ -165,11 +157,13 @@ static enum qrn_status init(struct qrn_workspace *w, const struct qrn_model_conf
 }
 
 enum qrn_status qrn_workspace_init(struct qrn_workspace *w, const struct qrn_model_config *config,
-                                   struct qrn_device *device, int64_t max_tokens,
+                                   struct qrn_device *device, int64_t max_tokens, bool has_head,
                                    const struct qrn_host *host, struct qrn_error *err)
 {
-    *w = (struct qrn_workspace){
-        .device = device, .max_tokens = max_tokens, .allocator = host->allocator};
+    *w = (struct qrn_workspace){.device = device,
+                                .max_tokens = max_tokens,
+                                .has_head = has_head,
+                                .allocator = host->allocator};
     const enum qrn_status s = init(w, config, err);
     if (s != QRN_OK) qrn_workspace_free(w);
     return s;
@@ -183,7 +177,7 @@ void qrn_workspace_free(struct qrn_workspace *w)
     qrn_staging_free(&w->staging);
     qrn_buffer_release(w->table_memory);
     qrn_buffer_release(w->memory);
-    qrn_free(&w->allocator, w->host_memory, w->n_host_bytes);
+    qrn_free(&w->allocator, w->layer_end, (size_t)(w->n_layers + 1) * sizeof *w->layer_end);
     *w = (struct qrn_workspace){0};
 }
 
@@ -213,6 +207,12 @@ enum qrn_status qrn_workspace_send_head_rows(struct qrn_workspace *w, struct qrn
     if (!w->table_memory) return QRN_OK;
     return qrn_device_upload(w->device, w->tables.head_rows, w->filled.head_rows,
                              QRN_HEAD_ROWS * sizeof(int32_t), err);
+}
+
+enum qrn_status qrn_workspace_take_x(struct qrn_workspace *w, const struct qrn_workspace *from,
+                                     size_t n_bytes, struct qrn_error *err)
+{
+    return qrn_device_upload(w->device, w->x, from->x, n_bytes, err);
 }
 
 enum qrn_status qrn_workspace_read(const struct qrn_workspace *w, const void *tensor, void *out,

@@ -43,12 +43,11 @@ struct qrn_drawn {
 struct qrn_workspace {
     struct qrn_device *device;
     int64_t max_tokens;
+    bool has_head;  /* and what follows the layers: head_normed, logits, drawn */
     size_t n_bytes; /* of all that is here */
 
-    void *host_memory;      /* the next two */
-    struct qrn_part *parts; /* [max_tokens] of the batch */
-    size_t *layer_end;      /* [n_layers + 1] ops recorded after the embedding and each layer */
-    size_t n_host_bytes;
+    size_t *layer_end; /* [n_layers + 1] ops recorded before the stage's layers and after each */
+    int64_t n_layers;
 
     struct qrn_tables filled, tables; /* by the host; as ops read them */
     struct qrn_staging staging;       /* behind filled, and behind tables where the host reads */
@@ -70,11 +69,12 @@ struct qrn_workspace {
     struct qrn_allocator allocator;
 };
 
-/* What a workspace of that size takes. */
-size_t qrn_workspace_bytes(const struct qrn_model_config *config, int64_t max_tokens);
+/* What a workspace of that size takes, with the output matrix's part or without it. */
+size_t qrn_workspace_bytes(const struct qrn_model_config *config, int64_t max_tokens,
+                           bool has_head);
 
 enum qrn_status qrn_workspace_init(struct qrn_workspace *w, const struct qrn_model_config *config,
-                                   struct qrn_device *device, int64_t max_tokens,
+                                   struct qrn_device *device, int64_t max_tokens, bool has_head,
                                    const struct qrn_host *host, struct qrn_error *err);
 void qrn_workspace_free(struct qrn_workspace *w);
 
@@ -86,6 +86,11 @@ enum qrn_status qrn_workspace_place_tables(struct qrn_workspace *w, struct qrn_s
  * before the device was waited for. */
 enum qrn_status qrn_workspace_send_tables(struct qrn_workspace *w, struct qrn_error *err);
 enum qrn_status qrn_workspace_send_head_rows(struct qrn_workspace *w, struct qrn_error *err);
+
+/* Queues a copy of n_bytes from x of a workspace that the host reads, which does not change before the
+ * device was waited for. */
+enum qrn_status qrn_workspace_take_x(struct qrn_workspace *w, const struct qrn_workspace *from,
+                                     size_t n_bytes, struct qrn_error *err);
 
 /* Waits for the device; then *out is the first n_bytes of one of the tensors in memory, for the host to
  * read until the next call. */

@@ -132,7 +132,9 @@ static void test_draws(void **state)
     dev = far_device_open(1, (size_t)1 << 40);
     check_draws(dev, 40, true);
     far_device_close(dev);
+    assert_int_equal(setenv("QRN_EMULATED_LATE", "1", 1), 0);
     dev = op_test_open_gpu(&err);
+    assert_int_equal(unsetenv("QRN_EMULATED_LATE"), 0);
     if (!dev) skip();
     check_draws(dev, 2, false);
     qrn_device_close(dev);

@@ -92,6 +92,7 @@ int munmap(void *address, size_t n)
 struct session {
     const char *path, *file;
     const int32_t *ids; /* 150 */
+    bool split;         /* in two stages */
     float *logits;      /* [4][vocab_size] */
     int n_errors;       /* calls that failed, and worked when repeated */
 };
@@ -128,7 +129,8 @@ static void run_session(struct session *s)
     const struct qrn_device_options device_options = {.n_threads = 1};
     const struct qrn_seq_options seq_options = {.max_rollback = 8};
     CALL(s, qrn_device_open(&device_options, &dev, &err));
-    const struct qrn_model_options options = {.path = s->path, .device = dev};
+    const struct qrn_model_options options = {
+        .path = s->path, .device = dev, .host_device = s->split ? dev : NULL, .n_device_layers = 1};
     CALL(s, qrn_model_open(&options, &model, &err));
     const int64_t v = qrn_model_info(model)->vocab_size;
     CALL(s, qrn_seq_create(model, &seq_options, &seq, &err));
@@ -156,7 +158,7 @@ struct faults {
     int n_unnoticed; /* failures that no call needed to report */
 };
 
-static void faults_begin(struct faults *f, const char *path, int64_t vocab_size)
+static void faults_begin(struct faults *f, const char *path, bool split, int64_t vocab_size)
 {
     static int32_t ids[150];
     static char file[512];
@@ -165,7 +167,8 @@ static void faults_begin(struct faults *f, const char *path, int64_t vocab_size)
     (void)snprintf(file, sizeof file, "%s", temp_path("faults.qrnseq"));
     f->n_bytes = (size_t)(4 * vocab_size) * sizeof(float);
     f->want = malloc(f->n_bytes);
-    f->s = (struct session){.path = path, .file = file, .ids = ids, .logits = f->want};
+    f->s =
+        (struct session){.path = path, .file = file, .ids = ids, .split = split, .logits = f->want};
     run_session(&f->s); /* libraries make what they keep */
     atomic_store(&n_calls, 0);
     run_session(&f->s);
@@ -212,7 +215,7 @@ static void test_toys(void **state)
         (void)snprintf(dir, sizeof dir, "%s", temp_path("toy"));
         (void)mkdir(dir, 0700);
         toy_model_write(dir, kind);
-        faults_begin(&f, dir, 96);
+        faults_begin(&f, dir, kind == TOY_MOE, 96);
         for (long n = 1; n <= f.n_allocations; n++) faults_try(&f, n);
         faults_end(&f, f.n_allocations);
     }
@@ -228,7 +231,7 @@ static void test_fairy(void **state)
     enum { MANY = 2000 };
     struct faults f = {.n_unnoticed = 0};
     struct rng r = {11};
-    faults_begin(&f, "models/fairy", 4096);
+    faults_begin(&f, "models/fairy", false, 4096);
     long n = 0;
     while (n < MANY && n < f.n_allocations) faults_try(&f, ++n);
     for (int i = 0; i < MANY && f.n_allocations > MANY; i++, n++)

@@ -305,6 +305,7 @@ static void test_devices(void **state)
 {
     (void)state;
     need_fairy();
+    char *text;
     const char *emulator = QRN_TEST_EMULATOR;
     json_t *value = json_of(RUN("info", FAIRY, "--json", "--device", "cpu"));
     assert_int_equal(json_array_size(json_object_get(value, "devices")), 1);
@@ -329,9 +330,33 @@ static void test_devices(void **state)
     outcome_free(&o);
     expect_failure(RUN("run", FAIRY, "--device", "cuda"), "does not fit on the device");
 
+    /* and one that some layers fit on: told, taken, as on the CPU */
+    assert_int_equal(setenv("QRN_EMULATED_MEMORY", "30000000", 1), 0);
+    expect_failure(RUN("run", FAIRY, "--device", "cuda", "-b", "64"),
+                   "its last 5 of 8 layers would fit: --gpu-layers 5");
+    text = output_of(RUN("info", FAIRY, "--device", "cuda", "-b", "64"));
+    expect_text(text, "; --gpu-layers 5 would fit");
+    free(text);
+    value =
+        json_of(RUN("info", FAIRY, "--json", "--device", "cuda", "-b", "64", "--gpu-layers", "5"));
+    assert_true(json_is_true(json_object_get(device_of(value, "cuda"), "fits")));
+    assert_int_equal(json_integer_value(json_object_get(device_of(value, "cuda"), "layers")), 5);
+    json_decref(value);
+    char *split = output_of(RUN("run", FAIRY, "-p", "A fox met a", "-n", "2", "--temp", "0",
+                                "--device", "cuda", "-b", "64", "--gpu-layers", "5"));
+    text = output_of(RUN("run", FAIRY, "-p", "A fox met a", "-n", "2", "--temp", "0", "--device",
+                         "cuda", "--gpu-layers", "0"));
+    assert_string_equal(split, text);
+    free(split);
+    free(text);
+    o = RUN("run", FAIRY, "--gpu-layers", "5");
+    expect_status(&o, 2);
+    expect_text(o.err, "--gpu-layers goes with --device cuda or auto");
+    outcome_free(&o);
+
     /* a large one */
     assert_int_equal(unsetenv("QRN_EMULATED_MEMORY"), 0);
-    char *text = output_of(RUN("info", FAIRY, "--device", "auto"));
+    text = output_of(RUN("info", FAIRY, "--device", "auto"));
     expect_text(text, "cuda                    emulated, fits: 0.0");
     free(text);
 
@@ -446,8 +471,8 @@ static void test_bench(void **state)
     assert_int_equal(json_array_size(json_object_get(last, "samples_ts")), 2);
     assert_true(json_real_value(json_object_get(last, "avg_ts")) > 0.0);
     json_decref(value);
-    value = json_of(RUN("bench", "-p", "0", "-n", "2", "-r", "1", "-B", "1,3", "-t", "1,2", "-o",
-                        "json"));
+    value = json_of(
+        RUN("bench", "-p", "0", "-n", "2", "-r", "1", "-B", "1,3", "-t", "1,2", "-o", "json"));
     assert_int_equal(json_array_size(value), 4);
     for (size_t i = 0; i < 4; i++) {
         const json_t *row = json_array_get(value, i);

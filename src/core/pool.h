@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ * Pools that serve several devices under one budget. */
+#ifndef QUERN_CORE_POOL_H
+#define QUERN_CORE_POOL_H
+
+#include <quern/device.h>
+
+/* As qrn_pool_acquire, of another device's memory.  The device outlives the pool and its buffers. */
+enum qrn_status qrn_pool_acquire_on(struct qrn_pool *pool, struct qrn_device *dev, size_t n_bytes,
+                                    struct qrn_buffer **out, struct qrn_error *err);
+
+#endif
