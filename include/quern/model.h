@@ -40,15 +40,14 @@ struct qrn_model_options {
     const struct qrn_source *source; /* if not NULL: files come from here, and path is the name of a
                                         GGUF file in it, or NULL for a directory's files */
     struct qrn_device *device;       /* required; must outlive the model */
-    struct qrn_device *host_device; /* NULL: all is on device.  A CPU, which must outlive the model:
-                                        the last n_device_layers layers and the output matrix are on
-                                        device, the embedding and the layers before them here, with
-                                        what sequences remember for them; what goes from layer to
-                                        layer crosses once in a step */
-    int64_t n_device_layers;        /* with host_device; all layers or more: all is on device, 0:
-                                        all is on host_device, and device may be NULL */
+    struct qrn_device *host_device;  /* NULL: all is on device.  A CPU, which must outlive the model:
+                                        it has the embedding and the first layers, device the last
+                                        n_device_layers ones and the output matrix; each has what
+                                        sequences remember for its layers */
+    int64_t n_device_layers; /* with host_device; as many as the model has, or more: all is on device;
+                                0: all is on host_device, and device may be NULL */
     struct qrn_host host;
-    bool exact;       /* float32 activations in products, and a float32 KV cache */
+    bool exact; /* float32 activations in products, and a float32 KV cache */
     bool exact_batch; /* the bits of a sequence depend on nothing but its tokens on a GPU too, as
                          they never do on the CPU; prompts take longer there.  Without it many
                          tokens worked on at once are rounded to bf16 for its tensor cores */
@@ -93,10 +92,10 @@ struct qrn_model_info {
     size_t history_bytes_per_row; /* of pre-convolution rows; K - 1 + max_rollback of them */
     size_t kv_bytes_per_token;    /* in pages of 64 tokens */
     size_t work_bytes;            /* buffers shared by all sequences */
-    /* Of the device, and of the last n_device_layers layers, which are on it; others are on host_device. */
-    int64_t n_device_layers;
-    int64_t n_layers_fit; /* that fit in what was free when the model was opened, or that cannot be told */
-    size_t device_bytes;  /* weights, buffers, and a sequence of up to 64 tokens */
+    int64_t n_device_layers; /* layers on the device, with the output matrix */
+    size_t device_bytes;     /* of its memory: their weights, buffers, a sequence of up to 64 tokens */
+    int64_t n_layers_fit;    /* how many of them fit in what was free there when the model was opened;
+                                all where that cannot be told */
 };
 QRN_API const struct qrn_model_info *qrn_model_info(const struct qrn_model *model);
 
@@ -184,9 +183,10 @@ typedef bool (*qrn_cancel_fn)(void *user);
 /**
  * Appends tokens to any number of sequences in one step.  A sequence may occur once.  An append that
  * is refused (QRN_ERR_ARGUMENT: a token id out of range, a sequence of another model or twice,
- * sampling that qrn_sample refuses, no logit above -inf to draw from; QRN_ERR_LIMIT: max_context or the budget; QRN_ERR_STATE; QRN_ERR_MEMORY) leaves its sequence as it
- * was and does not disturb the others.  After QRN_ERR_CANCELLED each sequence holds its first n_done
- * new tokens and can go on.  cancel may be NULL.
+ * sampling that qrn_sample refuses, no logit above -inf to draw from; QRN_ERR_LIMIT: max_context or
+ * the budget; QRN_ERR_STATE; QRN_ERR_MEMORY) leaves its sequence as it was and does not disturb the
+ * others.  After QRN_ERR_CANCELLED each sequence holds its first n_done new tokens and can go on.
+ * cancel may be NULL.
  */
 QRN_API enum qrn_status qrn_model_append(struct qrn_model *model, struct qrn_append *appends,
                                          size_t n_appends, qrn_cancel_fn cancel, void *cancel_user,

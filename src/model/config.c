@@ -10,21 +10,21 @@
 #include "base/memory.h"
 
 /* X(field, least, most, "its key in config.json", "in GGUF") */
-#define RANGE_LIST(X)                                                               \
-    X(d_model, 1, 1 << 20, "hidden_size", "embedding_length")                       \
-    X(vocab_size, 1, 1 << 24, "vocab_size", "rows of token_embd.weight")            \
-    X(context_length, 1, 1 << 30, "max_position_embeddings", "context_length")      \
-    X(n_layers, 1, 1024, "num_hidden_layers", "block_count")                        \
-    X(n_mtp_layers, 0, 16, "mtp_num_hidden_layers", "nextn_predict_layers")         \
-    X(n_heads, 1, 4096, "num_attention_heads", "attention.head_count")              \
-    X(n_kv_heads, 1, 4096, "num_key_value_heads", "attention.head_count_kv")        \
-    X(head_dim, 2, 4096, "head_dim", "attention.key_length")                        \
-    X(n_rot, 2, 4096, "partial_rotary_factor * head_dim", "rope.dimension_count")   \
-    X(n_k_heads, 1, 4096, "linear_num_key_heads", "ssm.group_count")                \
-    X(n_v_heads, 1, 4096, "linear_num_value_heads", "ssm.time_step_rank")           \
-    X(d_k, 1, 4096, "linear_key_head_dim", "ssm.state_size")                        \
-    X(d_v, 1, 4096, "linear_value_head_dim", "ssm.inner_size / ssm.time_step_rank") \
-    X(conv_kernel, 2, 64, "linear_conv_kernel_dim", "ssm.conv_kernel")              \
+#define RANGE_LIST(X)                                                                              \
+    X(d_model, 1, 1 << 20, "hidden_size", "embedding_length")                                      \
+    X(vocab_size, 1, 1 << 24, "vocab_size", "rows of token_embd.weight")                           \
+    X(context_length, 1, 1 << 30, "max_position_embeddings", "context_length")                     \
+    X(n_layers, 1, 1024, "num_hidden_layers", "block_count")                                       \
+    X(n_mtp_layers, 0, 16, "mtp_num_hidden_layers", "nextn_predict_layers")                        \
+    X(n_heads, 1, 4096, "num_attention_heads", "attention.head_count")                             \
+    X(n_kv_heads, 1, 4096, "num_key_value_heads", "attention.head_count_kv")                       \
+    X(head_dim, 2, 4096, "head_dim", "attention.key_length")                                       \
+    X(n_rot, 2, 4096, "partial_rotary_factor * head_dim", "rope.dimension_count")                  \
+    X(n_k_heads, 1, 4096, "linear_num_key_heads", "ssm.group_count")                               \
+    X(n_v_heads, 1, 4096, "linear_num_value_heads", "ssm.time_step_rank")                          \
+    X(d_k, 1, 4096, "linear_key_head_dim", "ssm.state_size")                                       \
+    X(d_v, 1, 4096, "linear_value_head_dim", "ssm.inner_size / ssm.time_step_rank")                \
+    X(conv_kernel, 2, 64, "linear_conv_kernel_dim", "ssm.conv_kernel")                             \
     X(n_experts, 0, 4096, "num_experts", "expert_count")
 
 static enum qrn_status check_range(const char *hf, const char *gguf, int64_t value, int64_t least,

@@ -144,11 +144,11 @@ enum qrn_status qrn_convert_plan(struct qrn_convert *list, const struct qrn_mode
 {
     const struct qrn_model_config *c = &files->config;
     const bool is_gguf = files->format == QRN_FORMAT_GGUF;
-    const struct qrn_recipe_model model = {.n_layers =
-                                               (int)(c->n_layers + (is_gguf ? c->n_mtp_layers : 0)),
-                                           .n_experts = (int)c->n_experts,
-                                           .n_heads = (int)c->n_heads,
-                                           .n_kv_heads = (int)c->n_kv_heads};
+    const struct qrn_recipe_model model = {
+        .n_layers = (int)(c->n_layers + (is_gguf ? c->n_mtp_layers : 0)),
+        .n_experts = (int)c->n_experts,
+        .n_heads = (int)c->n_heads,
+        .n_kv_heads = (int)c->n_kv_heads};
     const size_t n = list->n_tensors,
                  element = sizeof(struct qrn_recipe_tensor) + sizeof(enum qrn_dtype);
     struct qrn_recipe_tensor *tensors = qrn_alloc(&list->allocator, n * element);

@@ -14,9 +14,9 @@
 struct qrn_row_run {
     const struct qrn_archive_tensor *tensor;
     const struct qrn_archive_tensor *scales, *biases; /* of MLX codes, else NULL */
-    enum qrn_dtype dtype;                             /* the tensor's, or the codes' */
-    int64_t group;                                    /* of MLX codes: values that share a scale */
-    int64_t n_cols;                                   /* values of a row */
+    enum qrn_dtype dtype; /* the tensor's, or the codes' */
+    int64_t group;        /* of MLX codes: values that share a scale */
+    int64_t n_cols;       /* values of a row */
     size_t row_bytes;
     int64_t first, n;
     int64_t at; /* row of the output where the run begins */
@@ -32,8 +32,8 @@ struct qrn_convert_tensor {
     enum qrn_dtype dtype;                /* set by qrn_convert_plan */
     bool is_copy;                        /* bytes are taken as they are; set by qrn_convert_plan */
     enum qrn_convert_change change;
-    int64_t head_columns;     /* not 0: value heads of so many columns change to tiled order */
-    int64_t n_rows, n_cols;   /* of the runs: n_rows * n_cols values */
+    int64_t head_columns;   /* not 0: value heads of so many columns change to tiled order */
+    int64_t n_rows, n_cols; /* of the runs: n_rows * n_cols values */
     size_t first_run, n_runs; /* in the list's runs */
 };
 

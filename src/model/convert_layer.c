@@ -6,53 +6,28 @@
 #include "model/convert_hf.h"
 
 enum dim {
-    ONE,
-    D_MODEL,
-    N_CONV,
-    N_VALUE,
-    N_V_HEADS,
-    D_V,
-    KERNEL, /* linear layers */
-    N_QUERY_GATE,
-    N_KV,
-    N_ATTENTION,
-    HEAD_DIM, /* attention layers */
-    D_FF,
-    D_FF_SHARED,
-    N_EXPERTS /* mlp */
+    ONE, D_MODEL, N_CONV, N_VALUE, N_V_HEADS, D_V, KERNEL, /* linear layers */
+    N_QUERY_GATE, N_KV, N_ATTENTION, HEAD_DIM,             /* attention layers */
+    D_FF, D_FF_SHARED, N_EXPERTS                           /* mlp */
 };
 
 static int64_t dim_of(const struct qrn_model_config *c, enum dim dim)
 {
     switch (dim) {
-    case ONE:
-        return 1;
-    case D_MODEL:
-        return c->d_model;
-    case N_CONV:
-        return 2 * c->n_k_heads * c->d_k + c->n_v_heads * c->d_v;
-    case N_VALUE:
-        return c->n_v_heads * c->d_v;
-    case N_V_HEADS:
-        return c->n_v_heads;
-    case D_V:
-        return c->d_v;
-    case KERNEL:
-        return c->conv_kernel;
-    case N_QUERY_GATE:
-        return c->n_heads * 2 * c->head_dim;
-    case N_KV:
-        return c->n_kv_heads * c->head_dim;
-    case N_ATTENTION:
-        return c->n_heads * c->head_dim;
-    case HEAD_DIM:
-        return c->head_dim;
-    case D_FF:
-        return c->d_ff;
-    case D_FF_SHARED:
-        return c->d_ff_shared;
-    case N_EXPERTS:
-        return c->n_experts;
+    case ONE: return 1;
+    case D_MODEL: return c->d_model;
+    case N_CONV: return 2 * c->n_k_heads * c->d_k + c->n_v_heads * c->d_v;
+    case N_VALUE: return c->n_v_heads * c->d_v;
+    case N_V_HEADS: return c->n_v_heads;
+    case D_V: return c->d_v;
+    case KERNEL: return c->conv_kernel;
+    case N_QUERY_GATE: return c->n_heads * 2 * c->head_dim;
+    case N_KV: return c->n_kv_heads * c->head_dim;
+    case N_ATTENTION: return c->n_heads * c->head_dim;
+    case HEAD_DIM: return c->head_dim;
+    case D_FF: return c->d_ff;
+    case D_FF_SHARED: return c->d_ff_shared;
+    case N_EXPERTS: return c->n_experts;
     }
     return 0;
 }

@@ -22,11 +22,11 @@ struct loader {
     const struct qrn_load_options *options;
     const struct qrn_allocator *allocator;
     struct qrn_weights *weights;
-    const struct qrn_stage *stage; /* that the next weights are for: */
-    struct load_room *room;        /* its own */
-    bool host_reads;               /* and writes its device's memory; elsewhere: */
-    struct qrn_upload upload;      /* in the second walk */
     struct load_room rooms[QRN_MAX_STAGES];
+    const struct qrn_stage *stage;  /* that the next weights are for, */
+    struct load_room *room;         /* its room, */
+    bool host_reads;                /* and whether the host reads and writes it; elsewhere: */
+    struct qrn_upload upload;       /* in the second walk */
     char prefix[64];                /* of tensor names: "model.language_model." */
     bool raw_hf;                    /* norms hold w for 1 + w, A_log is a logarithm */
     size_t bytes_done, bytes_total; /* of the files, for progress */
@@ -88,8 +88,9 @@ enum qrn_status qrn_load_vector(struct loader *ld, const char *name, int64_t n, 
 enum qrn_status qrn_load_matrix(struct loader *ld, const struct row_run *runs, size_t n_runs,
                                 int64_t n_experts, int64_t n_out, int64_t n_in, enum matrix_use use,
                                 struct qrn_matrix *out);
-/* For an embedding, which is the first stage's, from the last one: as it is packed in tied (or NULL), which holds the same
- * numbers and has been loaded for the last stage, if rows can be taken from that; else as rows. */
+/* For an embedding, which is the first stage's: as it is packed in tied (or NULL), which holds the same
+ * numbers and has been loaded for the last stage, if that is the same and rows can be taken from it; else
+ * as rows.  What is loaded next is for the last stage. */
 enum qrn_status qrn_load_embedding(struct loader *ld, const struct row_run *run,
                                    const struct qrn_matrix *tied, int64_t n_out, int64_t n_in,
                                    struct qrn_matrix *out);

@@ -53,10 +53,9 @@ struct qrn_weights {
     struct qrn_layer_weights *layers;
     int64_t n_layers;
     enum qrn_head_map head_map;
-    /* Behind all of the above that is not the files', by stage. */
-    struct qrn_buffer *memory[QRN_MAX_STAGES];
-    size_t n_memory[QRN_MAX_STAGES];
-    size_t of_layers, of_embedding; /* of the last stage's */
+    struct qrn_buffer *memory[QRN_MAX_STAGES]; /* behind all of the above that is not the files' */
+    size_t n_memory[QRN_MAX_STAGES];           /* bytes of it */
+    size_t of_layers, of_embedding;            /* bytes of the last stage's */
     int64_t n_parameters;
     size_t n_bytes;         /* of matrices as they lie in memory, and vectors */
     uint64_t dtypes;        /* bit t: a matrix of type t is used */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/pool.h"
 #include "support/counting_allocator.h"
 #include "support/op_test.h"
 
@@ -162,6 +163,35 @@ static void test_pool(void **state)
     qrn_device_close(dev);
 }
 
+/* One budget for two devices; what is kept of one is nothing for the other, but makes room for it. */
+static void test_pool_of_two(void **state)
+{
+    (void)state;
+    struct qrn_error err;
+    struct qrn_device *devs[2];
+    struct qrn_pool *pool;
+    struct qrn_buffer *a, *b, *c;
+    for (int i = 0; i < 2; i++) devs[i] = open_device((struct qrn_device_options){.n_threads = 1});
+    assert_int_equal(qrn_pool_create(devs[0], 10000, &pool, &err), QRN_OK);
+    assert_int_equal(qrn_pool_acquire(pool, 4000, &a, &err), QRN_OK);
+    void *first = qrn_buffer_data(a);
+    qrn_buffer_release(a);
+    assert_int_equal(qrn_pool_acquire_on(pool, devs[1], 4000, &b, &err), QRN_OK);
+    assert_ptr_not_equal(qrn_buffer_data(b), first);
+    assert_int_equal(qrn_pool_acquire(pool, 4000, &a, &err), QRN_OK);
+    assert_ptr_equal(qrn_buffer_data(a), first);
+    expect(qrn_buffer_copy(a, 0, b, 0, 16, &err), QRN_ERR_ARGUMENT, &err, "of another");
+    expect(qrn_pool_acquire_on(pool, devs[1], 4000, &c, &err), QRN_ERR_LIMIT, &err,
+           "of a budget of 10000 are in use");
+    qrn_buffer_release(a);
+    assert_int_equal(qrn_pool_acquire_on(pool, devs[1], 5000, &c, &err), QRN_OK);
+    assert_int_equal(qrn_pool_stats(pool).free_bytes, 0);
+    qrn_buffer_release(b);
+    qrn_buffer_release(c);
+    qrn_pool_destroy(pool);
+    for (int i = 0; i < 2; i++) qrn_device_close(devs[i]);
+}
+
 /* y = 2 x, z = y * y, y = z + x: in order although recorded at once, and again with other numbers. */
 static void test_encoder(void **state)
 {
@@ -273,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_registry),
         cmocka_unit_test(test_buffers),
         cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_pool_of_two),
         cmocka_unit_test(test_encoder),
         cmocka_unit_test(test_host_threads_and_memory),
         cmocka_unit_test(test_float_mode),
