@@ -93,7 +93,7 @@ struct qrn_model_info {
     size_t kv_bytes_per_token;    /* in pages of 64 tokens */
     size_t work_bytes;            /* buffers shared by all sequences */
     int64_t n_device_layers; /* layers on the device, with the output matrix */
-    size_t device_bytes;     /* of its memory: their weights, buffers, a sequence of up to 64 tokens */
+    size_t device_bytes;     /* of its memory: their weights, buffers and one short sequence */
     int64_t n_layers_fit;    /* how many of them fit in what was free there when the model was opened;
                                 all where that cannot be told */
 };

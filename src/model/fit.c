@@ -52,11 +52,13 @@ enum qrn_status qrn_model_measure_sequences(struct qrn_model *m, struct qrn_erro
     return qrn_fail(err, QRN_ERR_UNSUPPORTED, "the state of a sequence does not fit in memory");
 }
 
-/* A sequence of up to 64 tokens without rollback. */
+/* A sequence without rollback and with one page, in the midst of a step over several chunks: fresh
+ * buffers beside the old ones (batch.c). */
 static size_t sequence_bytes(const struct qrn_model *m, const struct qrn_seq_sizes *z)
 {
     const size_t n_history = (size_t)m->files.config.conv_kernel - 1 + QRN_HISTORY_SLACK;
-    return z->state + z->rows + (size_t)z->n_linear * n_history * z->history_row + z->page;
+    return 3 * (z->state + z->rows) + 2 * (size_t)z->n_linear * n_history * z->history_row +
+           z->page;
 }
 
 /* What the last n layers take with the output matrix; all layers with the embedding, too. */
@@ -115,8 +117,8 @@ enum qrn_status qrn_model_check_fit(const struct qrn_model *m, const struct qrn_
     (void)snprintf(fits, sizeof fits, "its last %" PRId64 " of %" PRId64 " layers would fit",
                    f->n_layers_fit, m->weights.n_layers);
     return qrn_fail(err, QRN_ERR_MEMORY,
-                    "the model does not fit on the device: %.3f GiB of weights and %.3f GiB of "
-                    "buffers, %.3f of %.3f GiB are free; %s",
+                    "the model does not fit on the device: %.3f GiB of weights and %.3f GiB for "
+                    "steps and a short sequence, %.3f of %.3f GiB are free; %s",
                     (double)f->weights / 0x1p30, (double)(f->buffers + f->sequence) / 0x1p30,
                     (double)f->n_free / 0x1p30, (double)f->n_total / 0x1p30,
                     f->n_layers_fit ? fits : "none of its layers would fit");

@@ -9,7 +9,7 @@
 struct qrn_fit {
     int64_t n_layers;        /* there, of the last ones */
     size_t weights, buffers; /* of them, and of a step */
-    size_t sequence;         /* of up to 64 tokens */
+    size_t sequence;         /* and of one short sequence */
     size_t n_free, n_total;  /* 0: cannot be told */
     int64_t n_layers_fit;    /* that would fit */
     size_t all_buffers;      /* of both devices */

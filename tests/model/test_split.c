@@ -260,6 +260,23 @@ static void check_cancel(const struct fixture *f)
     }
 }
 
+/* A token whose step ends between the stages, when the first one has written what it remembers. */
+static void check_cancel_between(const struct fixture *f)
+{
+    struct qrn_error err;
+    for (int at = 60; at < 70; at++) { /* over an edge */
+        struct qrn_seq *seq = test_seq(f->model, at % 2 ? 5 : 0);
+        int left = 1;
+        struct qrn_append a = {.seq = seq, .tokens = f->ids + 100, .n_tokens = 1};
+        continues(f, f->model, seq, 0, at, 0, "before a step that is cancelled");
+        assert_int_equal(qrn_model_append(f->model, &a, 1, count_down, &left, &err),
+                         QRN_ERR_CANCELLED);
+        assert_int_equal(a.n_done, 0);
+        continues(f, f->model, seq, at, 3, 1, "after a step that was cancelled");
+        qrn_seq_destroy(seq);
+    }
+}
+
 static void check_all(const char *path, struct qrn_device *dev, int64_t n_device_layers, bool exact,
                       double allowed)
 {
@@ -271,6 +288,7 @@ static void check_all(const char *path, struct qrn_device *dev, int64_t n_device
     if (n_device_layers) check_file(&f);
     check_hidden(&f, 140);
     check_cancel(&f);
+    if (n_device_layers && n_device_layers < f.n_layers) check_cancel_between(&f);
     fixture_close(&f);
 }
 

@@ -333,23 +333,23 @@ static void test_devices(void **state)
     /* and one that some layers fit on: told, taken, as on the CPU */
     assert_int_equal(setenv("QRN_EMULATED_MEMORY", "30000000", 1), 0);
     expect_failure(RUN("run", FAIRY, "--device", "cuda", "-b", "64"),
-                   "its last 5 of 8 layers would fit: --gpu-layers 5");
+                   "its last 4 of 8 layers would fit: --gpu-layers 4");
     text = output_of(RUN("info", FAIRY, "--device", "cuda", "-b", "64"));
-    expect_text(text, "; --gpu-layers 5 would fit");
+    expect_text(text, "; --gpu-layers 4 would fit");
     free(text);
     value =
-        json_of(RUN("info", FAIRY, "--json", "--device", "cuda", "-b", "64", "--gpu-layers", "5"));
+        json_of(RUN("info", FAIRY, "--json", "--device", "cuda", "-b", "64", "--gpu-layers", "4"));
     assert_true(json_is_true(json_object_get(device_of(value, "cuda"), "fits")));
-    assert_int_equal(json_integer_value(json_object_get(device_of(value, "cuda"), "layers")), 5);
+    assert_int_equal(json_integer_value(json_object_get(device_of(value, "cuda"), "layers")), 4);
     json_decref(value);
     char *split = output_of(RUN("run", FAIRY, "-p", "A fox met a", "-n", "2", "--temp", "0",
-                                "--device", "cuda", "-b", "64", "--gpu-layers", "5"));
+                                "--device", "cuda", "-b", "64", "--gpu-layers", "4"));
     text = output_of(RUN("run", FAIRY, "-p", "A fox met a", "-n", "2", "--temp", "0", "--device",
                          "cuda", "--gpu-layers", "0"));
     assert_string_equal(split, text);
     free(split);
     free(text);
-    o = RUN("run", FAIRY, "--gpu-layers", "5");
+    o = RUN("run", FAIRY, "--gpu-layers", "4");
     expect_status(&o, 2);
     expect_text(o.err, "--gpu-layers goes with --device cuda or auto");
     outcome_free(&o);
