@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ * What device code is given for ops that joints do as well. */
+#ifndef QUERN_BACKENDS_CUDA_OP_PARAMS_H
+#define QUERN_BACKENDS_CUDA_OP_PARAMS_H
+
+#include <quern/ops.h>
+
+#include "backends/cuda/kv_append_cuda.h"
+#include "backends/cuda/rope_cuda.h"
+
+struct qrn_rope_params qrn_cuda_rope_params(const struct qrn_rope_args *args);
+struct qrn_kv_append_paged_params
+qrn_cuda_kv_append_paged_params(const struct qrn_kv_append_paged_args *args);
+
+#endif
