@@ -2,6 +2,7 @@
  * matmul and matmul_id of packed weights with few rows of rounded activations, on Hopper. */
 #include "backends/cuda/matmul_prepare.h"
 #include "backends/cuda/matmul_stream_cuda.h"
+#include "backends/cuda/x_maker.h"
 
 QRN_CUDA_IMAGE(matmul_stream_blocks_sm90a);
 QRN_CUDA_IMAGE(matmul_stream_k_sm90a);
@@ -92,7 +93,8 @@ static size_t scratch(struct qrn_matmul_params *p)
     return 16;
 }
 
-static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
+static void run_made(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
+                     struct qrn_x_maker maker)
 {
     struct cut cut;
     if ((job->ids ? job->n_slots : job->most_rows) == 0 || job->w.n == 0) return;
@@ -103,6 +105,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                   stage = QRN_STREAM_PANELS * job->w.panel_bytes;
     const struct qrn_matmul_stream_params p = {
         .job = *job,
+        .maker = maker,
         .handover = s->cuda->handover,
         .share = (int32_t)(n_panels / n_blocks),
         .n_longer = (int32_t)(n_panels % n_blocks),
@@ -118,6 +121,27 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                                            .n_threads = QRN_STREAM_THREADS,
                                            .shared_bytes = (unsigned)cut.shared_bytes},
                     &p);
+}
+
+static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
+{
+    run_made(s, job, (struct qrn_x_maker){0});
+}
+
+bool qrn_cuda_stream_makes(const struct qrn_matmul_args *args)
+{
+    struct qrn_matmul_params p;
+    struct cut cut;
+    return qrn_cuda_matmul_job(args, &p) && p.x_dtype == QRN_Q8_ACT && p.most_rows > 0 &&
+           p.w.n > 0 && find_cut(&p, &cut) && cut.tile_rows == p.most_rows;
+}
+
+void qrn_cuda_stream_run_made(struct qrn_cuda_stream *s, const struct qrn_matmul_args *args,
+                              struct qrn_x_maker maker)
+{
+    struct qrn_matmul_params p;
+    (void)qrn_cuda_matmul_job(args, &p);
+    run_made(s, &p, maker);
 }
 
 static const char serves[] = "packed weights, 8-bit activations: at most 64 rows of x, 32 slots";

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ * Products that make their rows of x themselves. */
+#ifndef QUERN_BACKENDS_CUDA_X_MAKER_H
+#define QUERN_BACKENDS_CUDA_X_MAKER_H
+
+#include <quern/ops.h>
+
+#include "backends/cuda/launch.h"
+#include "backends/cuda/x_maker_cuda.h"
+
+/* Of calls that cuda.matmul.stream supports: whether its blocks can make x, which is of Q8_ACT, all rows
+ * of it; and running them so. */
+bool qrn_cuda_stream_makes(const struct qrn_matmul_args *args);
+void qrn_cuda_stream_run_made(struct qrn_cuda_stream *s, const struct qrn_matmul_args *args,
+                              struct qrn_x_maker maker);
+/* The same of cuda.matmul.few and bf16. */
+bool qrn_cuda_few_makes(const struct qrn_matmul_args *args);
+void qrn_cuda_few_run_made(struct qrn_cuda_stream *s, const struct qrn_matmul_args *args,
+                           struct qrn_x_maker maker);
+
+#endif
