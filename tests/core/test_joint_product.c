@@ -37,7 +37,7 @@ static const struct row rows[] = {
     {NORM, QRN_Q4_K, 1, 70, 1, 4096, NONE, 1, "decode"},
     {NORM_ALL, QRN_Q4_K, 1, 33, 1, 1280, NONE, 1, "residual, sum, f32"},
     {NORM_ALL, QRN_Q8_0, 3, 40, 1, 1024, NONE, 1, "three rows, a warp's"},
-    {NORM_ALL, QRN_Q6_K, 8, 32, 1, 1280, NONE, 1, "eight rows, a block's"},
+    {NORM_ALL, QRN_Q5_0, 7, 32, 1, 1152, NONE, 1, "seven rows, a block's"},
     {NORM, QRN_Q4_0, 2, 1, 1, 128, NO_WEIGHT, 1, "smallest, no weight"},
     {NORM_ALL, QRN_Q4_0, 1, 5, 1, 8192, NONE, 1, "the longest row"},
     {NORM_ALL, QRN_Q5_0, 2, 64, 1, 1152, INFINITE, 1, "infinite"},
@@ -59,6 +59,9 @@ static const struct row rows[] = {
     {NORM, QRN_Q4_K, 1, 33, 1, 1280, OTHER_X, 0, "another x"},
     {SILU, QRN_Q4_K, 1, 128, 1, 1280, OUT_IS_MADE, 0, "into what x is made of"},
     {SILU, QRN_Q4_K, 9, 20, 1, 256, NONE, 0, "nine rows"},
+    {SILU, QRN_Q4_K, 1, 3, 1, 18432, NONE, 1, "the most of one row"},
+    {SILU, QRN_Q4_0, 1, 3, 1, 18560, NONE, 0, "too much of one row"},
+    {SILU, QRN_Q4_0, 5, 3, 1, 1664, NONE, 0, "too much of five rows"},
     {SIGMOID, QRN_BF16, 2, 20, 4, 64, NONE, 0, "heads that are no pieces"},
     {HEADS, QRN_Q4_0, 2, 20, 2, 256, NONE, 0, "wide heads, normed"},
 };

@@ -39,9 +39,10 @@ static bool fits(const struct qrn_matmul_params *p, int rows, int64_t shared, st
     return n >= LEAST_SLOTS;
 }
 
-static bool find_cut(const struct qrn_matmul_params *p, int rows, struct cut *out)
+/* makes: blocks make x, while as much as possible of their weights comes. */
+static bool find_cut(const struct qrn_matmul_params *p, int rows, bool makes, struct cut *out)
 {
-    return fits(p, rows, HALF_SHARED, out) || fits(p, rows, MOST_SHARED, out);
+    return (!makes && fits(p, rows, HALF_SHARED, out)) || fits(p, rows, MOST_SHARED, out);
 }
 
 /* Half as many rows where a quarter of all blocks would have none. */
@@ -69,7 +70,7 @@ static bool takes(const struct qrn_matmul_params *p, bool ok)
     struct cut cut;
     const struct qrn_tensor_box box = box_of_w(p, 32);
     return groups_of(p, 16) <= INT32_MAX / 2 / panels_of(p) && qrn_cuda_can_map(&box) &&
-           find_cut(p, 32, &cut);
+           find_cut(p, 32, false, &cut);
 }
 
 /* Bytes from a row of x to the next where all are whole fours of elements, aligned; else 0. */
@@ -97,7 +98,7 @@ static void run_made(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
                                                  "qrn_matmul_few32_bf16", MOST_SHARED};
     const int rows = choose_rows(job, s->cuda->n_multiprocessors);
     struct cut cut;
-    if (job->most_rows == 0 || job->w.n == 0 || !find_cut(job, rows, &cut)) return;
+    if (job->most_rows == 0 || job->w.n == 0 || !find_cut(job, rows, maker.made, &cut)) return;
     const int64_t n_groups = groups_of(job, rows), n = s->cuda->n_multiprocessors,
                   n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job);
     struct qrn_matmul_few_params p = {.job = *job,
@@ -127,8 +128,8 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 bool qrn_cuda_few_makes(const struct qrn_matmul_args *args)
 {
     struct qrn_matmul_params p;
-    return qrn_cuda_matmul_job(args, &p) && p.x_dtype == QRN_BF16 && p.most_rows > 0 && p.w.n > 0 &&
-           p.w.k % QRN_PANEL_K == 0;
+    return qrn_cuda_matmul_job(args, &p) && p.x_dtype == QRN_BF16 && p.w.n > 0 &&
+           p.w.k % QRN_PANEL_K == 0 && qrn_x_is_little(p.most_rows, panels_of(&p));
 }
 
 void qrn_cuda_few_run_made(struct qrn_cuda_stream *s, const struct qrn_matmul_args *args,

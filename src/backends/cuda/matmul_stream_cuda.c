@@ -65,13 +65,14 @@ static bool fits(const struct qrn_matmul_params *p, int tile_rows, int64_t share
     return n >= least;
 }
 
-static bool find_cut(const struct qrn_matmul_params *p, struct cut *out)
+/* makes: blocks make x, while as much as possible of their weights comes. */
+static bool find_cut(const struct qrn_matmul_params *p, bool makes, struct cut *out)
 {
     int rows = p->ids || p->most_rows < 1 ? 1 : QRN_STREAM_COLUMNS;
     if (rows > p->most_rows) rows = (int)p->most_rows;
     if (panels_of(p) > 4096) return false;
     for (; rows > 0; rows--) {
-        if (fits(p, rows, HALF_SHARED, LEAST_STAGES, out)) return true;
+        if (!makes && fits(p, rows, HALF_SHARED, LEAST_STAGES, out)) return true;
         if (fits(p, rows, MOST_SHARED, LEAST_STAGES, out)) return true;
     }
     return fits(p, 1, MOST_SHARED, 2, out);
@@ -83,7 +84,7 @@ static bool takes(const struct qrn_matmul_params *p, bool ok)
     if (!ok || !p->w.packed || p->acts != QRN_ACTS_Q8 || p->w.k <= 0) return false;
     if (p->ids ? p->n_slots > MOST_SLOTS : p->most_rows > MOST_ROWS) return false;
     if (!p->ids && p->n_matrices != 1) return false;
-    return groups_of(p) <= INT32_MAX / MOST_ROWS / panels_of(p) && find_cut(p, &cut);
+    return groups_of(p) <= INT32_MAX / MOST_ROWS / panels_of(p) && find_cut(p, false, &cut);
 }
 
 /* So that there is a place to hand sums over. */
@@ -98,7 +99,7 @@ static void run_made(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
 {
     struct cut cut;
     if ((job->ids ? job->n_slots : job->most_rows) == 0 || job->w.n == 0) return;
-    if (!find_cut(job, &cut)) return;
+    if (!find_cut(job, maker.made, &cut)) return;
     qrn_cuda_cut_rows(job, cut.tile_rows, false);
     const int64_t n_groups = groups_of(job) * job->n_tiles, n = s->cuda->n_multiprocessors,
                   n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job),
@@ -132,8 +133,9 @@ bool qrn_cuda_stream_makes(const struct qrn_matmul_args *args)
 {
     struct qrn_matmul_params p;
     struct cut cut;
-    return qrn_cuda_matmul_job(args, &p) && p.x_dtype == QRN_Q8_ACT && p.most_rows > 0 &&
-           p.w.n > 0 && find_cut(&p, &cut) && cut.tile_rows == p.most_rows;
+    return qrn_cuda_matmul_job(args, &p) && p.x_dtype == QRN_Q8_ACT && p.w.n > 0 &&
+           qrn_x_is_little(p.most_rows, panels_of(&p)) && find_cut(&p, true, &cut) &&
+           cut.tile_rows == p.most_rows;
 }
 
 void qrn_cuda_stream_run_made(struct qrn_cuda_stream *s, const struct qrn_matmul_args *args,
