@@ -3,6 +3,7 @@
  * and rings too. */
 #include <stdlib.h>
 
+#include "base/half.h"
 #include "support/joint_test.h"
 
 enum { MAX_SEQS = 8, D = 128, C = QRN_GDN_CHUNK };
@@ -13,12 +14,16 @@ enum oddity {
     TABLES_APART,   /* gdn_open_chunk has positions of its own: likewise */
     NORM_OF_K,      /* q is not normed: likewise */
     NORM_ELSEWHERE, /* no joint */
+    X_IS_WRITTEN,   /* x of the gates' product is what the convolution makes: that stays a launch */
     OFF_BY_EIGHT,   /* states where copies of 16 bytes cannot be */
     BAD_NUMBERS     /* positions below 0 */
 };
 
-/* Launches less: with gdn_open_chunk, without. */
-enum { WHOLE = 3, INPUTS = 2 };
+/* Launches less: with the gates' product, without it, without gdn_open_chunk. */
+enum { PRODUCT = 4, WHOLE = 3, INPUTS = 2 };
+
+/* What gates are made of: there already, or a product, of whose rows those for a come first or last. */
+enum gates { THERE, A_FIRST, B_FIRST };
 
 struct row {
     int64_t n_k, n_v;
@@ -29,6 +34,9 @@ struct row {
     int64_t lengths[MAX_SEQS];
     int32_t positions[MAX_SEQS];
     const char *why;
+    enum gates gates;
+    enum qrn_dtype type; /* of the product's weights */
+    int64_t K;
 };
 
 static const struct row rows[] = {
@@ -64,9 +72,40 @@ static const struct row rows[] = {
     {2, 4, QRN_HEADS_BLOCK, 11, TABLES_APART, INPUTS, {1}, {5}, "other positions"},
     {2, 4, QRN_HEADS_BLOCK, 11, NORM_OF_K, INPUTS, {1}, {5}, "half of them normed"},
     {2, 4, QRN_HEADS_BLOCK, 11, NORM_ELSEWHERE, 0, {1}, {5}, "normed elsewhere"},
+    {4, 8, QRN_HEADS_BLOCK, 11, NONE, PRODUCT, {1}, {70}, "F32", A_FIRST, QRN_F32, 1100},
+    {2, 4, QRN_HEADS_TILED, 11, NONE, PRODUCT, {1, 1, 1}, {0, 63, 5}, "F16", B_FIRST, QRN_F16, 37},
+    {2, 6, QRN_HEADS_BLOCK, 4, NONE, PRODUCT, {1, 1}, {7, 9}, "BF16", B_FIRST, QRN_BF16, 1024},
+    {2,
+     2,
+     QRN_HEADS_BLOCK,
+     11,
+     NONE,
+     PRODUCT,
+     {0, 3, 1, 0},
+     {1, 62, 8, 2},
+     "ragged, product",
+     A_FIRST,
+     QRN_F32,
+     130},
+    {2, 4, QRN_HEADS_BLOCK, 11, NONE, WHOLE, {1}, {5}, "F64", A_FIRST, QRN_F64, 64},
+    {2, 4, QRN_HEADS_BLOCK, 11, NONE, INPUTS, {2}, {5}, "two tokens", A_FIRST, QRN_F32, 64},
+    {2,
+     4,
+     QRN_HEADS_BLOCK,
+     11,
+     X_IS_WRITTEN,
+     WHOLE,
+     {1},
+     {5},
+     "x is written",
+     A_FIRST,
+     QRN_F32,
+     64},
 };
 
 struct call {
+    bool has_product;
+    struct qrn_matmul_args product;
     struct qrn_ssm_conv_history_args conv;
     struct qrn_l2_norm_args norm;
     struct qrn_gdn_gates_args gates;
@@ -76,6 +115,7 @@ struct call {
 static void record(struct joint_test *j, const void *context)
 {
     const struct call *c = context;
+    if (c->has_product) qrn_encode_matmul(j->enc, &c->product);
     qrn_encode_ssm_conv_history(j->enc, &c->conv);
     qrn_encode_l2_norm(j->enc, &c->norm);
     qrn_encode_gdn_gates(j->enc, &c->gates);
@@ -119,6 +159,30 @@ static void make_sequences(struct joint_test *j, const struct row *z, struct cal
     c->chunk.rows_offset = 2 * OFFSET;
 }
 
+/* The product of floats of which a and b are columns. */
+static void make_product(struct joint_test *j, const struct row *z, int64_t T, struct call *c)
+{
+    const int64_t n = z->n_v, shape[] = {2 * n, z->K};
+    const struct qrn_tensor floats = joint_test_filled(j, 0.1, 2, shape);
+    const struct qrn_tensor out = joint_test_poison(j, QRN_F32, 2, (const int64_t[]){T, 2 * n});
+    c->has_product = true;
+    c->product =
+        (struct qrn_matmul_args){.w = joint_test_poison(j, z->type, 2, shape),
+                                 .x = joint_test_filled(j, 1.0, 2, (const int64_t[]){T, z->K}),
+                                 .out = out};
+    if (z->oddity == X_IS_WRITTEN) c->product.x = qrn_tensor_slice(c->conv.out, 1, 0, z->K);
+    for (int64_t i = 0; i < 2 * n * z->K; i++) {
+        const float x = ((float *)joint_test_at(j, floats.data))[i];
+        void *w = joint_test_at(j, c->product.w.data);
+        if (z->type == QRN_F32) ((float *)w)[i] = x;
+        if (z->type == QRN_F64) ((double *)w)[i] = (double)x;
+        if (z->type == QRN_F16) ((uint16_t *)w)[i] = qrn_float_to_f16(x);
+        if (z->type == QRN_BF16) ((uint16_t *)w)[i] = qrn_float_to_bf16(x);
+    }
+    c->gates.a = qrn_tensor_slice(out, 1, z->gates == A_FIRST ? 0 : n, n);
+    c->gates.b = qrn_tensor_slice(out, 1, z->gates == A_FIRST ? n : 0, n);
+}
+
 static void make(struct joint_test *j, const struct row *z, struct call *c)
 {
     int64_t T = 0;
@@ -144,6 +208,7 @@ static void make(struct joint_test *j, const struct row *z, struct call *c)
                   .dt_bias = joint_test_filled(j, 1.0, 1, &z->n_v),
                   .g = joint_test_poison(j, QRN_F32, 2, (const int64_t[]){T, z->n_v}),
                   .beta = joint_test_poison(j, QRN_F32, 2, (const int64_t[]){T, z->n_v})}};
+    if (z->gates != THERE) make_product(j, z, T, c);
     float *a_scale = joint_test_at(j, c->gates.a_scale.data);
     for (int64_t h = 0; h < z->n_v; h++) a_scale[h] = a_scale[h] > 0.0f ? -a_scale[h] : a_scale[h];
     if (z->oddity == GATES_IN_PLACE) c->gates.g = c->gates.a, c->gates.beta = c->gates.b;

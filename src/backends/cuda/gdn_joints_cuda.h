@@ -17,8 +17,16 @@ struct qrn_gdn_inputs_params {
     int32_t n_conv_blocks; /* the rest of the grid has gates */
 };
 
+/* A product of floats that gates are made of: rows of weights, of each head one for a, one for b. */
+struct qrn_gdn_gate_rows {
+    uint64_t w, x, out;               /* w 0: a and b are in memory */
+    int64_t w_row, x_row, out_row, k; /* bytes from a row to the next; elements of one */
+    int32_t dtype, a, b;              /* first rows for a, for b */
+};
+
 struct qrn_gdn_token_params {
     struct qrn_gdn_inputs_params inputs;
+    struct qrn_gdn_gate_rows rows;
     struct qrn_gdn_open_chunk_params chunk;
 };
 

@@ -54,11 +54,19 @@ static bool step_apart(const struct qrn_step *a, const struct qrn_step *b,
     return true;
 }
 
+bool qrn_cuda_is_joined(const struct qrn_step *step, const struct qrn_step *others, size_t n_others,
+                        const struct qrn_tensor *const *passed, size_t n_passed)
+{
+    for (size_t i = 0; i < n_others; i++)
+        if (!step_apart(step, &others[i], passed, n_passed)) return false;
+    return true;
+}
+
 bool qrn_cuda_are_joined(const struct qrn_step *steps, size_t n_steps,
                          const struct qrn_tensor *const *passed, size_t n_passed)
 {
     for (size_t i = 0; i < n_steps; i++)
-        for (size_t k = i + 1; k < n_steps; k++)
-            if (!step_apart(&steps[i], &steps[k], passed, n_passed)) return false;
+        if (!qrn_cuda_is_joined(&steps[i], steps + i + 1, n_steps - i - 1, passed, n_passed))
+            return false;
     return true;
 }

@@ -30,8 +30,11 @@ struct qrn_cuda_joint {
 const struct qrn_cuda_joint *qrn_cuda_joint_of(const struct qrn_cuda *cuda,
                                                const struct qrn_step *steps, size_t n_steps);
 
-/* For matches: no step writes what another one touches, but for views that are both among those that
- * the joint passes on, and answers for. */
+/* For matches: a step writes nothing that others touch, nor they what it touches, but for views that are
+ * both among those that the joint passes on, and answers for. */
+bool qrn_cuda_is_joined(const struct qrn_step *step, const struct qrn_step *others, size_t n_others,
+                        const struct qrn_tensor *const *passed, size_t n_passed);
+/* The same of each step and those after it. */
 bool qrn_cuda_are_joined(const struct qrn_step *steps, size_t n_steps,
                          const struct qrn_tensor *const *passed, size_t n_passed);
 

@@ -7,21 +7,19 @@
 #include "backends/cuda/device/numbers.cuh"
 #include "backends/cuda/gdn_gates_cuda.h"
 
-struct gdn_gates_pair {
-    float g, beta;
-    __device__ __forceinline__ void store(const qrn_gdn_gates_params &p, int64_t t, int64_t h) const
-    {
-        p.g[t * p.g_stride + h] = g;
-        p.beta[t * p.beta_stride + h] = beta;
-    }
-};
-
-static __device__ __forceinline__ gdn_gates_pair gdn_gates_of(const qrn_gdn_gates_params &p,
-                                                              int64_t t, int64_t h)
+static __device__ __forceinline__ float gdn_gate(const qrn_gdn_gates_params &p, int64_t h, float a)
 {
-    const float x = p.a[t * p.a_stride + h] + p.dt_bias[h], b = p.b[t * p.b_stride + h];
+    const float x = a + p.dt_bias[h];
     const float softplus = x > 20.0f ? x : (float)log1p(exp((double)x));
-    return gdn_gates_pair{p.a_scale[h] * softplus, qrn_sigmoid(b)};
+    return p.a_scale[h] * softplus;
+}
+
+static __device__ __forceinline__ void gdn_store_gates(const qrn_gdn_gates_params &p, int64_t t,
+                                                       int64_t h)
+{
+    const float a = p.a[t * p.a_stride + h], b = p.b[t * p.b_stride + h];
+    p.g[t * p.g_stride + h] = gdn_gate(p, h, a);
+    p.beta[t * p.beta_stride + h] = qrn_sigmoid(b);
 }
 
 #endif

@@ -12,5 +12,5 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_inputs, 128, 4, qrn_gdn_inputs_params)
     qrn_grid_waits();
     const int64_t i = (int64_t)((int)blockIdx.x - p.n_conv_blocks) * blockDim.x + threadIdx.x,
                   t = i / p.gates.n_heads, h = i - t * p.gates.n_heads;
-    if (t < p.gates.n_tokens) gdn_gates_of(p.gates, t, h).store(p.gates, t, h);
+    if (t < p.gates.n_tokens) gdn_store_gates(p.gates, t, h);
 }
