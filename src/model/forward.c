@@ -339,6 +339,10 @@ static void moe_mlp(struct pass *p, const struct qrn_layer_weights *l)
     struct qrn_tensor shared = {0}, shared_gate = {0};
 
     matmul_normed(p, &l->moe.router, logits);
+    if (c->d_ff_shared) {
+        shared_gate = take(p, 1);
+        matmul_normed(p, &l->moe.shared_gate, shared_gate);
+    }
     EMIT(p->e, moe_route, .logits = logits, .ids = ids, .weights = weights,
          .normalise = c->norm_topk);
     expert_normed(p, &l->moe.gate, ids, gate);
@@ -347,8 +351,6 @@ static void moe_mlp(struct pass *p, const struct qrn_layer_weights *l)
     expert_product(p, &l->moe.down, middle, ids, down);
     if (c->d_ff_shared) {
         shared = take(p, c->d_model);
-        shared_gate = take(p, 1);
-        matmul_normed(p, &l->moe.shared_gate, shared_gate);
         dense_mlp(p, &l->mlp, c->d_ff_shared, shared);
     }
     EMIT(p->e, moe_combine, .experts = down, .weights = weights, .shared = shared,

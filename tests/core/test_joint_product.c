@@ -180,9 +180,95 @@ static void test_one_block(void **state)
     check_rows("1");
 }
 
+/* --- a norm and products of floats with it --- */
+
+struct floats_row {
+    enum qrn_dtype type;
+    int64_t M, N[2], K;     /* N[1] 0: one product */
+    enum qrn_dtype rounded; /* F32: none */
+    enum oddity oddity;
+    long n_saved;
+    const char *why;
+};
+
+static const struct floats_row floats_rows[] = {
+    {QRN_F32, 1, {256, 1}, 2048, QRN_Q8_ACT, NONE, 2, "a router and a gate"},
+    {QRN_BF16, 1, {37, 0}, 1024, QRN_BF16, NONE, 1, "a warp's row"},
+    {QRN_F16, 3, {6, 5}, 1280, QRN_Q8_ACT, NONE, 2, "three rows"},
+    {QRN_F32, 4, {1, 0}, 128, QRN_F32, NO_WEIGHT, 1, "four rows, not rounded"},
+    {QRN_F32, 1, {3, 2}, 8192, QRN_Q8_ACT, INFINITE, 2, "the longest, infinite"},
+    {QRN_F32, 1, {1024, 0}, 128, QRN_Q8_ACT, NONE, 1, "the most weights"},
+    {QRN_F32, 1, {1025, 0}, 128, QRN_Q8_ACT, NONE, 0, "too many weights"},
+    {QRN_F32, 1, {5, 1025}, 128, QRN_Q8_ACT, NONE, 1, "too many in the second"},
+    {QRN_F32, 5, {5, 0}, 256, QRN_Q8_ACT, NONE, 0, "five rows"},
+    {QRN_F32, 1, {5, 0}, 1280, QRN_Q8_ACT, SUM_IN_PLACE, 0, "the sum in place"},
+    {QRN_F32, 1, {5, 6}, 1280, QRN_Q8_ACT, OTHER_X, 1, "the second of another x"},
+};
+
+struct floats_call {
+    struct qrn_rms_norm_args norm;
+    struct qrn_matmul_args product[2];
+    int n;
+};
+
+static void record_floats(struct joint_test *j, const void *context)
+{
+    const struct floats_call *c = context;
+    qrn_encode_rms_norm(j->enc, &c->norm);
+    for (int i = 0; i < c->n; i++) qrn_encode_matmul(j->enc, &c->product[i]);
+}
+
+static struct qrn_tensor random_floats(struct joint_test *j, enum qrn_dtype type, int64_t n,
+                                       int64_t k)
+{
+    size_t i_type = 0;
+    while (weight_types[i_type].dtype != type) i_type++;
+    const struct qrn_tensor w = joint_test_poison(j, type, 2, (const int64_t[]){n, k});
+    const size_t size = (size_t)qrn_dtype_info(type)->block_bytes;
+    for (size_t i = 0; i < w.n_bytes / size; i++)
+        random_block(&j->r, i_type, (uint8_t *)joint_test_at(j, w.data) + i * size);
+    return w;
+}
+
+static void make_floats(struct joint_test *j, const struct floats_row *z, struct floats_call *c)
+{
+    const int64_t flat[] = {z->M, z->K};
+    const struct qrn_tensor both =
+        joint_test_filled(j, 1.0, 2, (const int64_t[]){z->M, 2 * z->K + 4});
+    *c = (struct floats_call){.norm = {.x = qrn_tensor_slice(both, 1, 0, z->K),
+                                       .residual = qrn_tensor_slice(both, 1, z->K, z->K),
+                                       .sum = joint_test_poison(j, QRN_F32, 2, flat),
+                                       .out = joint_test_poison(j, QRN_F32, 2, flat),
+                                       .eps = 1e-6f},
+                              .n = z->N[1] ? 2 : 1};
+    if (z->oddity != NO_WEIGHT) c->norm.weight = joint_test_filled(j, 1.0, 1, &z->K);
+    if (z->oddity == SUM_IN_PLACE) c->norm.sum = c->norm.residual;
+    if (z->oddity == INFINITE) ((float *)joint_test_at(j, both.data))[z->K / 2] = INFINITY;
+    if (z->rounded != QRN_F32) c->norm.rounded = joint_test_poison(j, z->rounded, 2, flat);
+    for (int i = 0; i < c->n; i++)
+        c->product[i] = (struct qrn_matmul_args){
+            .w = random_floats(j, z->type, z->N[i], z->K),
+            .x = i && z->oddity == OTHER_X ? joint_test_filled(j, 1.0, 2, flat) : c->norm.out,
+            .out = joint_test_poison(j, QRN_F32, 2, (const int64_t[]){z->M, z->N[i]})};
+}
+
+static void test_floats(void **state)
+{
+    (void)state;
+    struct joint_test j;
+    joint_test_open(&j, 29);
+    for (size_t i = 0; i < sizeof floats_rows / sizeof *floats_rows; i++) {
+        struct floats_call c;
+        make_floats(&j, &floats_rows[i], &c);
+        joint_test_run(&j, record_floats, &c, floats_rows[i].n_saved, floats_rows[i].why);
+    }
+    joint_test_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_one_block)};
+                                       cmocka_unit_test(test_one_block),
+                                       cmocka_unit_test(test_floats)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
