@@ -38,7 +38,8 @@ enum qrn_status open_device_named(const struct options *o, const char *name,
         .name = name,
         .n_threads = (int)o->threads,
         .host.logger = report_logger(o->verbose),
-        .amx = (enum qrn_amx)o->amx};
+        .amx = (enum qrn_amx)o->amx,
+        .cuda_apart = o->apart};
     return qrn_device_open(&device_options, out, err);
 }
 

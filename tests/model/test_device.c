@@ -280,6 +280,26 @@ static void check_all(const char *path, bool exact, struct qrn_device *dev, doub
     fixture_close(&f);
 }
 
+/* Op by op, without joints, the bits of a recording: of few tokens, and of one after the other. */
+static void check_recorded_bits(const struct fixture *f)
+{
+    struct qrn_error err;
+    float *got[2];
+    for (int i = 0; i < 2; i++) {
+        struct qrn_model *model = open_on(f, f->dev, i == 1, &err);
+        if (!model) fail_msg("%s", err.text);
+        struct qrn_seq *seq = test_seq(model, 0);
+        free(test_append_all(model, seq, f->ids, 5, 0));
+        got[i] = test_append_all(model, seq, f->ids + 5, 3, 1);
+        qrn_seq_destroy(seq);
+        qrn_model_close(model);
+    }
+    if (memcmp(got[0], got[1], (size_t)(3 * f->vocab_size) * sizeof(float)) != 0)
+        fail_msg("%s: op by op the bits are others", f->path);
+    free(got[0]);
+    free(got[1]);
+}
+
 /* The same on an emulated GPU, which takes a tenth of a second for a token: over an edge, one by one,
  * twice, forked and rolled back, beside another sequence, through a file. */
 static void check_some(const char *path, struct qrn_device *dev, double allowed)
@@ -292,6 +312,7 @@ static void check_some(const char *path, struct qrn_device *dev, double allowed)
     char file[512];
     if (!fixture_open(&f, path, true, dev, allowed)) return;
     (void)snprintf(file, sizeof file, "%s", temp_path("some.qrnseq"));
+    check_recorded_bits(&f);
     for (int i = 0; i < 2; i++) {
         seq[i] = test_seq(f.model, 8);
         free(test_append_all(f.model, seq[i], f.ids, FIRST, 0));

@@ -87,16 +87,27 @@ static void remove_block(struct block *b)
         gpu.newest = b->older;
 }
 
-struct qrn_device *op_test_open_gpu(struct qrn_error *err)
+static struct qrn_device *open_gpu(bool apart, struct qrn_error *err)
 {
     const char *which = getenv("QRN_TEST_CUDA");
     struct qrn_device *dev;
     if (!which) which = QRN_TEST_EMULATOR;
     const bool real = strcmp(which, "real") == 0;
     if (!real && (!*which || access(which, R_OK) != 0)) return NULL;
-    const struct qrn_device_options o = {.name = "cuda", .cuda_driver = real ? "" : which};
+    const struct qrn_device_options o = {
+        .name = "cuda", .cuda_driver = real ? "" : which, .cuda_apart = apart};
     if (qrn_device_open(&o, &dev, err) != QRN_OK) fail_msg("%s: %s", which, err->text);
     return dev;
+}
+
+struct qrn_device *op_test_open_gpu(struct qrn_error *err)
+{
+    return open_gpu(false, err);
+}
+
+struct qrn_device *op_test_open_gpu_apart(struct qrn_error *err)
+{
+    return open_gpu(true, err);
 }
 
 static void close_gpu(void)
@@ -234,7 +245,8 @@ static bool also_read(const struct qrn_op *op, size_t i, void *args)
     if (op->operands[i].access & QRN_READS) return true;
     for (size_t j = 0; j < op->n_operands; j++)
         if ((op->operands[j].access & QRN_READS) &&
-            tensor_in(op, j, args)->data == tensor_in(op, i, args)->data && tensor_in(op, j, args)->n_dims)
+            tensor_in(op, j, args)->data == tensor_in(op, i, args)->data &&
+            tensor_in(op, j, args)->n_dims)
             return true;
     return false;
 }
@@ -246,7 +258,8 @@ static void make_reference_args(struct mem *m, const struct qrn_op *op, void *ar
         struct qrn_tensor *t = tensor_in(op, i, args);
         if (!writes(op, i, args)) continue;
         const struct qrn_tensor old = *t;
-        if (op->operands[i].access & QRN_READS) { /* in place: keep the type, start from its values */
+        if (op->operands[i].access &
+            QRN_READS) { /* in place: keep the type, start from its values */
             *t = mem_tensor(m, is_float(&old) ? QRN_F64 : old.dtype, old.n_dims, old.shape);
             const int64_t n = qrn_tensor_n_elements(t);
             for (int64_t e = 0; e < n; e++) qrn_ref_set_flat(t, e, qrn_ref_get_flat(&old, e));
@@ -286,9 +299,9 @@ static void compare(const struct qrn_tensor *got, const struct qrn_tensor *want,
     }
     const double allowed = is_float(got) ? tolerance : 0.0;
     if (!(worst <= allowed))
-        fail_msg("%s, %s: %s[%lld] is %.9g, wants %.9g: %.3g of the rms, %.3g allowed", kernel, what,
-                 operand, (long long)at, qrn_ref_get_flat(got, at), qrn_ref_get_flat(want, at), worst,
-                 allowed);
+        fail_msg("%s, %s: %s[%lld] is %.9g, wants %.9g: %.3g of the rms, %.3g allowed", kernel,
+                 what, operand, (long long)at, qrn_ref_get_flat(got, at),
+                 qrn_ref_get_flat(want, at), worst, allowed);
 }
 
 static uint64_t mix(uint64_t h, const void *data, size_t n_bytes)
@@ -355,7 +368,8 @@ static void run_and_compare(struct qrn_device *dev, const struct qrn_kernel *k,
     struct qrn_error err;
     for (size_t i = 0; i < op->n_operands; i++)
         if (writes(op, i, got) && !also_read(op, i, got)) poison(tensor_in(op, i, got));
-    if (qrn_kernel_run(dev, k, got, &err) != QRN_OK) fail_msg("%s, %s: %s", k->name, what, err.text);
+    if (qrn_kernel_run(dev, k, got, &err) != QRN_OK)
+        fail_msg("%s, %s: %s", k->name, what, err.text);
     for (size_t i = 0; i < op->n_operands; i++)
         if (writes(op, i, got) && !(op->operands[i].access & QRN_OPAQUE))
             compare(tensor_in(op, i, got), tensor_in(op, i, want), tolerance, k->name,
@@ -408,7 +422,8 @@ void op_test_against_reference(struct qrn_device *dev, enum qrn_op_id id, const 
         }
         run_and_compare(dev, k, op, got, want, &before, tolerance, what);
     }
-    if (n_served == 0 && !gpu_leaves_out(dev, id)) fail_msg("%s: no kernel of %s supports it", what, dev->bits);
+    if (n_served == 0 && !gpu_leaves_out(dev, id))
+        fail_msg("%s: no kernel of %s supports it", what, dev->bits);
     mem_free_all(&mem);
 }
 
@@ -432,7 +447,8 @@ static void run_once(const struct qrn_device_options *o, int n_submits, enum qrn
     for (int i = 0; i < (n_submits ? n_submits : 1) && status == QRN_OK; i++) {
         for (size_t k = 0; k < op->n_operands; k++)
             if (writes(op, k, own))
-                memcpy(tensor_in(op, k, own)->data, before->bytes[k], tensor_in(op, k, own)->n_bytes);
+                memcpy(tensor_in(op, k, own)->data, before->bytes[k],
+                       tensor_in(op, k, own)->n_bytes);
         status = enc ? qrn_encoder_submit(enc, &err) : qrn_op_call(dev, id, args, &err);
     }
     qrn_encoder_destroy(enc);

@@ -41,18 +41,26 @@ static struct shares shares_of(int64_t n_heads, int64_t n_multiprocessors)
     return (struct shares){2 * n_multiprocessors, 1};
 }
 
+bool qrn_cuda_gdn_is_few(const struct qrn_gdn_open_chunk_args *a, int64_t n_multiprocessors)
+{
+    return a->position.shape[0] * a->v.shape[1] * FEW_SLICES <= n_multiprocessors * FEW_AT_ONCE;
+}
+
+struct qrn_cuda_grid qrn_cuda_gdn_few_grid(const struct qrn_gdn_open_chunk_args *a)
+{
+    return (struct qrn_cuda_grid){.n_blocks = a->v.shape[1] * FEW_SLICES,
+                                  .n_blocks_y = (unsigned)a->position.shape[0],
+                                  .n_threads = 128,
+                                  .shared_bytes = QRN_GDN_FEW_BYTES};
+}
+
 static void run_few(void *stream, const struct qrn_gdn_open_chunk_args *a)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_open_few_sm90a,
                                                "qrn_gdn_open_few", QRN_GDN_FEW_BYTES};
     struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(a, D / 2);
     p.numbers_stay = ((const struct qrn_cuda_stream *)stream)->numbers_stay;
-    qrn_cuda_launch(stream, &f,
-                    (struct qrn_cuda_grid){.n_blocks = a->v.shape[1] * FEW_SLICES,
-                                           .n_blocks_y = (unsigned)a->position.shape[0],
-                                           .n_threads = 128,
-                                           .shared_bytes = QRN_GDN_FEW_BYTES},
-                    &p);
+    qrn_cuda_launch(stream, &f, qrn_cuda_gdn_few_grid(a), &p);
 }
 
 static void run(void *stream, const void *args)
@@ -64,7 +72,7 @@ static void run(void *stream, const void *args)
     const int64_t n_heads = a->position.shape[0] * a->v.shape[1],
                   n_multiprocessors = s->cuda->n_multiprocessors;
     const struct shares shares = shares_of(n_heads, n_multiprocessors);
-    if (n_heads * FEW_SLICES <= n_multiprocessors * FEW_AT_ONCE) {
+    if (qrn_cuda_gdn_is_few(a, n_multiprocessors)) {
         run_few(stream, a);
         return;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * kv_append and kv_append_paged. */
-#include "backends/cuda/kv_append_cuda.h"
+#include "backends/cuda/op_params.h"
 #include "backends/cuda/paged.h"
 #include "backends/cuda/rows.h"
 
@@ -46,11 +46,10 @@ const struct qrn_kernel qrn_cuda_kv_append_rows = {
     .run = run,
 };
 
-static void run_paged(void *stream, const void *args)
+struct qrn_kv_append_paged_params
+qrn_cuda_kv_append_paged_params(const struct qrn_kv_append_paged_args *a)
 {
-    static const struct qrn_cuda_function f = {qrn_cuda_image_kv_append, "qrn_kv_append_paged", 0};
-    const struct qrn_kv_append_paged_args *a = args;
-    const struct qrn_kv_append_paged_params p = {
+    return (struct qrn_kv_append_paged_params){
         .paged = qrn_paged_of(&a->seq_begin, &a->position, &a->pages, a->k.shape[0], a->k.shape[1],
                               a->k.shape[2], a->page_offset),
         .k = a->k.data,
@@ -60,6 +59,12 @@ static void run_paged(void *stream, const void *args)
         .v_token = a->v.stride[0],
         .v_head = a->v.stride[1],
         .half = a->kv_type == QRN_F16};
+}
+
+static void run_paged(void *stream, const void *args)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_kv_append, "qrn_kv_append_paged", 0};
+    const struct qrn_kv_append_paged_params p = qrn_cuda_kv_append_paged_params(args);
     const int64_t n = (p.paged.n_tokens + 31) / 32 * ((p.paged.head_dim + 31) / 32);
     qrn_cuda_launch(stream, &f,
                     (struct qrn_cuda_grid){.n_blocks = n,

@@ -4,7 +4,7 @@
  * Making a graph costs more than launching its kernels once.  What is submitted for the first time is
  * queued kernel by kernel, for it may be a prompt of a length that never comes again; the second time
  * makes the graph. */
-#include "backends/cuda/launch.h"
+#include "backends/cuda/joints.h"
 
 #include "base/memory.h"
 
@@ -20,14 +20,26 @@ struct recorded {
     struct graph *graphs;
 };
 
+/* Queues the first step, or as many as a joint does; returns how many. */
+static size_t queue_next(struct qrn_cuda_stream *s, const struct qrn_step *steps, size_t n_steps)
+{
+    const struct qrn_cuda_joint *joint = qrn_cuda_joint_of(s->cuda, steps, n_steps);
+    const size_t n = joint ? joint->n_steps : 1;
+    s->scratch = s->cuda->scratch + steps->scratch_at;
+    s->numbers_stay = s->in_graph;
+    for (size_t i = 0; i < n; i++) s->numbers_stay = s->numbers_stay && !steps[i].check_late;
+    if (joint)
+        joint->run(s, steps);
+    else
+        steps->kernel->run(s, steps->args);
+    return n;
+}
+
 /* Queues the steps; the first failure stays in s. */
 static void queue(struct qrn_cuda_stream *s, const struct qrn_step *steps, size_t n_steps)
 {
-    for (size_t i = 0; i < n_steps && s->result == CUDA_SUCCESS; i++) {
-        s->scratch = s->cuda->scratch + steps[i].scratch_at;
-        s->numbers_stay = s->in_graph && !steps[i].check_late;
-        steps[i].kernel->run(s, steps[i].args);
-    }
+    for (size_t i = 0; i < n_steps && s->result == CUDA_SUCCESS;)
+        i += queue_next(s, steps + i, n_steps - i);
 }
 
 static enum qrn_status status_of(struct qrn_cuda_stream *s, struct qrn_error *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * rope and rope_multi: frequencies are worked out on the host, as the CPU's kernels do. */
-#include "backends/cuda/rope_cuda.h"
+#include "backends/cuda/op_params.h"
 #include "backends/cuda/rows.h"
 #include "ops/rope_angles.h"
 
@@ -65,9 +65,8 @@ static void set_scaling(struct qrn_rope_params *p, const struct qrn_rope_args *a
     p->width = fmax(high - p->low, 0.001);
 }
 
-static void run_rope(void *stream, const void *args)
+struct qrn_rope_params qrn_cuda_rope_params(const struct qrn_rope_args *a)
 {
-    const struct qrn_rope_args *a = args;
     const int64_t n_rot = n_rot_of(a->n_rot, &a->x);
     const bool factors = a->freq_factors.n_dims != 0;
     struct qrn_rope_params p = params_of(&a->x, &a->out, &a->positions, n_rot);
@@ -80,6 +79,12 @@ static void run_rope(void *stream, const void *args)
     for (int64_t i = 0; i < n_rot / 2; i++)
         p.wave[i] = factors ? (float)pow(a->theta, (double)((float)(2 * i) / (float)n_rot))
                             : rope_frequency(&a->scaling, a->theta, n_rot, i, 1.0);
+    return p;
+}
+
+static void run_rope(void *stream, const void *args)
+{
+    const struct qrn_rope_params p = qrn_cuda_rope_params(args);
     launch(stream, &p);
 }
 

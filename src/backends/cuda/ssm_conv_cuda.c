@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: MIT
  * ssm_conv and ssm_conv_history. */
-#include "backends/cuda/ssm_conv_cuda.h"
+#include "backends/cuda/op_params.h"
 #include "backends/cuda/gdn.h"
 
 QRN_CUDA_IMAGE(ssm_conv);
 QRN_CUDA_IMAGE(ssm_conv4);
 
 /* Threads take vectors of 16 bytes of channels, blocks a tile of tokens.  Tiles are as long as
- * leaves each multiprocessor some blocks. */
-static void launch(void *stream, const struct qrn_cuda_function *f, struct qrn_ssm_conv_params *p,
-                   bool any)
+ * leaves each multiprocessor some blocks.  Returns how many blocks there are. */
+static int64_t cut(struct qrn_ssm_conv_params *p, int64_t n_multiprocessors, bool any)
 {
     enum { BLOCKS = 6 };
-    const int64_t multiprocessors = ((struct qrn_cuda_stream *)stream)->cuda->n_multiprocessors;
     const int64_t per_block = QRN_CONV_THREADS * (p->bf16 ? 8 : 4), n = p->sequences.n_tokens;
     const int64_t channel_blocks = (p->n_channels + per_block - 1) / per_block;
     int64_t tile = QRN_CONV_TILE;
     if (!any)
         for (tile = QRN_CONV_MAX_TILE; tile > QRN_CONV_MIN_TILE; tile /= 2)
-            if (n / tile * channel_blocks >= BLOCKS * multiprocessors) break;
+            if (n / tile * channel_blocks >= BLOCKS * n_multiprocessors) break;
     p->tile = (int32_t)tile;
     p->n_channel_blocks = (int32_t)channel_blocks;
     int64_t n_tiles = n / tile + p->sequences.n_seqs;
@@ -26,9 +24,16 @@ static void launch(void *stream, const struct qrn_cuda_function *f, struct qrn_s
         p->tiles_per_seq = n > 0 ? (n + tile - 1) / tile : 1;
         n_tiles = p->sequences.n_seqs * p->tiles_per_seq;
     }
-    const struct qrn_cuda_grid grid = {.n_blocks = n_tiles * channel_blocks,
-                                       .n_threads = QRN_CONV_THREADS};
-    qrn_cuda_launch(stream, f, grid, p);
+    return n_tiles * channel_blocks;
+}
+
+static void launch(void *stream, const struct qrn_cuda_function *f, struct qrn_ssm_conv_params *p,
+                   bool any)
+{
+    const struct qrn_cuda_stream *s = stream;
+    const int64_t n_blocks = cut(p, s->cuda->n_multiprocessors, any);
+    qrn_cuda_launch(stream, f,
+                    (struct qrn_cuda_grid){.n_blocks = n_blocks, .n_threads = QRN_CONV_THREADS}, p);
 }
 
 static bool supports(const struct qrn_tensor *weight)
@@ -132,10 +137,9 @@ static bool history4_supports(const void *args)
     return supports4(&a->x, &a->out, &a->weight) && a->n_history <= INT32_MAX;
 }
 
-static void run_rings(void *stream, const struct qrn_ssm_conv_history_args *a,
-                      const struct qrn_cuda_function *f, bool any)
+static struct qrn_ssm_conv_params rings_of(const struct qrn_ssm_conv_history_args *a)
 {
-    struct qrn_ssm_conv_params p = {
+    return (struct qrn_ssm_conv_params){
         .x = qrn_data_of(&a->x),
         .weight = a->weight.data,
         .out = qrn_data_of(&a->out),
@@ -150,6 +154,21 @@ static void run_rings(void *stream, const struct qrn_ssm_conv_history_args *a,
         .n_history = a->n_history,
         .n_channels = a->weight.shape[0],
         .n_taps = a->weight.shape[1]};
+}
+
+struct qrn_ssm_conv_params
+qrn_cuda_ssm_conv_history_params(const struct qrn_ssm_conv_history_args *a,
+                                 int64_t n_multiprocessors, int64_t *n_blocks)
+{
+    struct qrn_ssm_conv_params p = rings_of(a);
+    *n_blocks = cut(&p, n_multiprocessors, false);
+    return p;
+}
+
+static void run_rings(void *stream, const struct qrn_ssm_conv_history_args *a,
+                      const struct qrn_cuda_function *f, bool any)
+{
+    struct qrn_ssm_conv_params p = rings_of(a);
     launch(stream, f, &p, any);
 }
 

@@ -1,76 +1,35 @@
 /* SPDX-License-Identifier: MIT
- * gdn_open_chunk on Hopper, one token of few sequences, d 128: bound by what comes one after the other:
- * what is read arrives, 128 FMA of a column, decays, up to 63 FMA of the open rows.
+ * gdn_open_chunk on Hopper, one token of few sequences: its inputs are in memory.
  *
- * A block has 32 columns of a head, so that each multiprocessor has one of them, and room for one of
- * the next launch's.  Before its turn it looks at the tables and asks for all that it will read, tokens
- * too (what another step still writes is no worse for it); then everything comes to shared memory at
- * once, in three groups: what half of the dots needs, the other half, u.  A warp has the columns, two
- * the open rows and the token's own key, one stores k and G.  Loops are short: a launch that runs each
- * instruction once waits for its code.  On the edge all is there already: S0, keys and u. */
-#include "backends/cuda/device/gdn_open_token.cuh"
+ * Before its turn a block looks at the tables and asks for all that it will read, tokens too (what another
+ * step still writes is no worse for it). */
+#include "backends/cuda/device/gdn_open_few.cuh"
 
-enum { D = TOKEN_D, W = 32, THREADS = 128, SLICES = D / W, HALF = D / 2, FALLBACK = 64 };
-
-struct __align__(16) few_shared {
-    float S[D][W], keys[D][GDN_CHUNK], u[GDN_CHUNK][W];
-    float k[D], q[D];
-    float2 coef[GDN_CHUNK];
-    float to_edge[GDN_CHUNK]; /* exp(G_C - G_s) */
-};
-static_assert(sizeof(few_shared) <= QRN_GDN_FEW_BYTES, "");
-static_assert(sizeof(step_shared<FALLBACK>) <= QRN_GDN_FEW_BYTES, "");
-
-/* An address that is worked out where this stands, and not where it is needed. */
-template <class T> static __device__ __forceinline__ void hold(const T *&at)
-{
-#ifndef QRN_EMULATED
-    asm volatile("" : "+l"(at));
-#else
-    (void)at;
-#endif
-}
-
-struct few_block {
-    const qrn_gdn_open_chunk_params &p;
-    few_shared &z;
-    gdn_token_head l;
-    const int slice, tid, warp, lane, row; /* row: of this thread, below 0: none */
+struct few_from_memory {
     /* What this thread reads first of each. */
-    const float *S_from, *keys_from, *u_from, *kq_from, *v_from, *g_from, *beta_from;
-    const double *last_from, *G_from;
+    const float *kq_from, *v_from, *g_from, *beta_from;
+    float gate_here, beta_here;
 
-    __device__ few_block(const qrn_gdn_open_chunk_params &params, few_shared &shared)
-        : p(params), z(shared), slice((int)blockIdx.x % SLICES), tid((int)threadIdx.x),
-          warp(qrn_warp()), lane(qrn_lane()), row(warp == 1 || warp == 2 ? tid - 32 : -1)
+    __device__ void find_places(const few_block &x)
     {
-        l.find(p, (int)blockIdx.y, (int)blockIdx.x / SLICES);
-    }
-
-    __device__ const float *u_rows() const { return l.u(p) + slice * W; }
-
-    __device__ void find_places()
-    {
-        S_from = l.S() + slice * W + tid / 8 * D + tid % 8 * 4;
-        keys_from = l.k(p) + tid / 16 * GDN_CHUNK + tid % 16 * 4;
-        u_from = u_rows() + tid / 8 * D + tid % 8 * 4;
-        kq_from = gdn_at(warp == 0 ? p.x.k : p.x.q, l.begin, l.kh) + lane * 4;
-        v_from = gdn_at(p.x.v, l.begin, l.h) + slice * W + lane;
-        g_from = gdn_at(p.x.g, l.begin, l.h);
-        beta_from = gdn_at(p.x.beta, l.begin, l.h);
-        last_from = l.G() + l.open() - 1;
-        G_from = l.G() + row;
-        hold(S_from), hold(keys_from), hold(u_from), hold(kq_from), hold(v_from);
-        hold(g_from), hold(beta_from), hold(last_from), hold(G_from);
+        const qrn_gdn_tokens &t = x.p.x;
+        kq_from = gdn_at(x.warp == 0 ? t.k : t.q, x.l.begin, x.l.kh) + x.lane * 4;
+        v_from = gdn_at(t.v, x.l.begin, x.l.h) + x.slice * W + x.lane;
+        g_from = gdn_at(t.g, x.l.begin, x.l.h);
+        beta_from = gdn_at(t.beta, x.l.begin, x.l.h);
+        hold(kq_from), hold(v_from), hold(g_from), hold(beta_from);
     }
 
     /* Keys are asked for by slices of the head that keeps them, a share each. */
-    __device__ void ask() const
+    __device__ void ask(const few_block &x) const
     {
+        const qrn_gdn_open_chunk_params &p = x.p;
+        const gdn_token_head &l = x.l;
+        const int tid = x.tid, warp = x.warp, lane = x.lane, slice = x.slice;
         const int open = l.open(), half = tid / 32 % 2;
         if (l.kind() != ONE_TOKEN) return;
         qrn_prefetch(l.S() + tid * D + slice * W);
-        if (tid < open) qrn_prefetch(u_rows() + tid * D);
+        if (tid < open) qrn_prefetch(x.u_rows() + tid * D);
         if (tid >= 64 && half * 32 < open && l.keeps_key(p))
             qrn_prefetch(l.k(p) + (slice * W + lane) * GDN_CHUNK + half * 32);
         if (warp == 0 && lane < 4) qrn_prefetch(gdn_at(p.x.k, l.begin, l.kh) + lane * 32);
@@ -81,126 +40,19 @@ struct few_block {
         if (warp == 3 && lane * 16 < open) qrn_prefetch(l.G() + lane * 16);
     }
 
-    /* Half of S0's and the keys' elements. */
-    __device__ void copy_half(int half)
+    __device__ void begin(few_block &x)
     {
-        const int c = tid % 8 * 4, key_c = tid % 16 * 4;
-#pragma unroll
-        for (int i = half * HALF; i < (half + 1) * HALF; i += THREADS / 8)
-            qrn_copy16_async(&z.S[i + tid / 8][c], S_from + i * D, 16);
-        if (key_c >= l.open()) return;
-#pragma unroll
-        for (int i = half * HALF; i < (half + 1) * HALF; i += THREADS / 16)
-            qrn_copy16_async(&z.keys[i + tid / 16][key_c], keys_from + i * GDN_CHUNK, 16);
+        if (x.warp == 0 || x.warp == 3)
+            qrn_copy16_async((x.warp == 0 ? x.z.k : x.z.q) + 4 * x.lane, kq_from, 16);
     }
-
-    /* Three groups. */
-    __device__ void copy()
+    __device__ float token(few_block &x)
     {
-        if (warp == 0 || warp == 3)
-            qrn_copy16_async((warp == 0 ? z.k : z.q) + 4 * lane, kq_from, 16);
-        copy_half(0);
-        qrn_copies_commit();
-        copy_half(1);
-        qrn_copies_commit();
-#pragma unroll
-        for (int i = 0; i < GDN_CHUNK; i += THREADS / 8)
-            if (i + tid / 8 < l.open())
-                qrn_copy16_async(&z.u[i + tid / 8][tid % 8 * 4], u_from + i * D, 16);
-        qrn_copies_commit();
+        gate_here = *g_from;
+        beta_here = *beta_from;
+        return x.warp == 0 ? *v_from : 0.0f;
     }
-
-    /* This thread's column of S0, or its open row (that of the token: its key), half of it. */
-    __device__ void dots(two_sums &sum, int half) const
-    {
-        const int e = half * HALF, open = l.open();
-        if (warp == 0)
-            gdn_add_column<HALF>(sum, z.k + e, z.q + e, &z.S[e][lane], W, HALF);
-        else if (row >= 0 && row - lane <= open)
-            gdn_add_column<32>(sum, z.k + e, z.q + e, row < open ? &z.keys[e][row] : z.k + e,
-                               row < open ? (int)GDN_CHUNK : 1, HALF);
-    }
-
-    /* Keys and G join the open rows. */
-    __device__ void keep(double G) const
-    {
-        if (slice) return;
-        if (lane == 0) l.G()[l.open()] = G;
-        if (!l.keeps_key(p)) return;
-        for (int e = lane; e < D; e += 32) l.k(p)[e * GDN_CHUNK + l.open()] = z.k[e];
-    }
-
-    __device__ void token()
-    {
-        const int open = l.open();
-        copy();
-        const double last = open ? *last_from : 0.0,
-                     open_G = row >= 0 && row < open ? *G_from : 0.0;
-        const float v = warp == 0 ? *v_from : 0.0f, gate = *g_from, beta = *beta_from;
-        two_sums sum = {0.0f, 0.0f};
-        qrn_copies_wait<2>();
-        __syncthreads();
-        dots(sum, 0);
-        qrn_copies_wait<1>();
-        __syncthreads();
-        dots(sum, 1);
-        const double G = last + (double)gate;
-        if (row >= 0 && row <= open) {
-            const float w = gdn_decay(G, row < open ? open_G : G);
-            z.coef[row] = make_float2(-(w * sum.k), w * sum.q);
-            z.to_edge[row] = w;
-        }
-        qrn_copies_wait<0>();
-        __syncthreads();
-        if (warp == 0) column(sum, G, v, beta);
-        if (warp == 3) keep(G);
-        if (l.next()) edge(G);
-    }
-
-    /* u and out of a column. */
-    __device__ void column(two_sums sum, double G, float v, float beta)
-    {
-        const int open = l.open();
-        const float decay = qrn_exp((float)G);
-        float a = fmaf(-decay, sum.k, v), b = decay * sum.q;
-        gdn_add_rows<GDN_CHUNK>(a, b, z.coef, &z.u[0][lane], W, open);
-        const float u = beta * a;
-        z.u[open][lane] = u;
-        (l.u(p) + slice * W)[open * D + lane] = u;
-        p.x.out[l.begin * p.x.out_token + l.h * p.x.out_head + slice * W + lane] =
-            p.scale * fmaf(z.coef[open].y, u, b);
-    }
-
-    /* The new state: a thread has a column of 32 rows; keys are decayed in their place. */
-    __device__ void edge(double G)
-    {
-        enum { ROWS = D / (THREADS / 32) };
-        const float decay = qrn_exp((float)G);
-        float x[ROWS];
-        for (int i = tid; i < D * GDN_CHUNK; i += THREADS) {
-            const int s = i % GDN_CHUNK, e = i / GDN_CHUNK;
-            z.keys[e][s] = z.to_edge[s] * (s == GDN_CHUNK - 1 ? z.k[e] : z.keys[e][s]);
-        }
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) x[i] = decay * z.S[warp * ROWS + i][lane];
-        __syncthreads();
-#pragma unroll 1
-        for (int s = 0; s < GDN_CHUNK; s += 4) {
-            const float u0 = z.u[s][lane], u1 = z.u[s + 1][lane], u2 = z.u[s + 2][lane],
-                        u3 = z.u[s + 3][lane];
-#pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-                const float4 k = *(const float4 *)&z.keys[warp * ROWS + i][s];
-                x[i] = fmaf(k.x, u0, x[i]);
-                x[i] = fmaf(k.y, u1, x[i]);
-                x[i] = fmaf(k.z, u2, x[i]);
-                x[i] = fmaf(k.w, u3, x[i]);
-            }
-        }
-        float *to = l.next() + warp * ROWS * D + slice * W + lane;
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) to[i * D] = x[i];
-    }
+    __device__ float gate(const few_block &) const { return gate_here; }
+    __device__ float beta(const few_block &) const { return beta_here; }
 };
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_few, 128, 3, qrn_gdn_open_chunk_params)
@@ -208,13 +60,14 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_few, 128, 3, qrn_gdn_open_chunk_params)
     QRN_DYNAMIC_SHARED(char, shared);
     if (!p.numbers_stay) qrn_grid_waits();
     few_block x(p, *(few_shared *)shared);
+    few_from_memory in;
     x.find_places();
+    in.find_places(x);
     if (p.numbers_stay) {
-        x.ask();
+        in.ask(x);
         qrn_grid_waits();
     }
-    if (x.l.kind() == ONE_TOKEN) x.token();
+    if (x.l.kind() == ONE_TOKEN) x.token(in);
     if (x.l.kind() != OTHER || x.slice >= D / FALLBACK) return; /* all threads say the same */
-    const int64_t item = ((int64_t)blockIdx.y * p.x.heads.n_v + x.l.h) * (D / FALLBACK) + x.slice;
-    step_block<FALLBACK, THREADS>(p, *(step_shared<FALLBACK> *)shared, item).work();
+    few_other(p, shared, (int)blockIdx.y, x.l.h, x.slice);
 }

@@ -2,7 +2,7 @@
  * kv_append and kv_append_paged: copies, bound by memory.  Pages hold keys transposed: 32 tokens x
  * 32 dimensions of them go through shared memory, so that both sides are read and written in
  * lines. */
-#include "backends/cuda/device/paged.cuh"
+#include "backends/cuda/device/kv_append.cuh"
 #include "backends/cuda/device/rows.cuh"
 
 /* A warp takes 128 elements of a row; blockIdx.y is the head, z keys or values. */
@@ -27,14 +27,6 @@ QRN_DEVICE_FUNCTION(qrn_kv_append, 256, 2, qrn_kv_append_params)
 
 enum { TILE = 32, TILE_ROWS = 8 };
 
-static __device__ __forceinline__ void put(char *head, int half, int64_t i, float x)
-{
-    if (half)
-        ((uint16_t *)head)[i] = qrn_f16_of_float(x);
-    else
-        ((float *)head)[i] = x;
-}
-
 /* A block takes 32 tokens x 32 dimensions of head blockIdx.y, of keys (z 0) or values. */
 QRN_DEVICE_FUNCTION(qrn_kv_append_paged, 256, 2, qrn_kv_append_paged_params)
 {
@@ -56,17 +48,7 @@ QRN_DEVICE_FUNCTION(qrn_kv_append_paged, 256, 2, qrn_kv_append_paged_params)
     }
     if (warp == 0) {
         const int64_t t = first + lane;
-        char *head = nullptr;
-        if (t < p.paged.n_tokens) {
-            qrn_paged_seq s;
-            const int64_t seq = qrn_paged_find(p.paged, t);
-            const bool good = qrn_paged_seq_at(p.paged, seq, &s);
-            const int64_t stands = s.position + t - s.first;
-            if (good && t >= s.first && t < s.first + s.n_new) {
-                head = qrn_paged_page(p.paged, seq, stands / QRN_PAGE);
-                slots[lane] = (int)(stands % QRN_PAGE);
-            }
-        }
+        char *head = t < p.paged.n_tokens ? qrn_paged_page_of(p.paged, t, &slots[lane]) : nullptr;
         const int64_t nth = (values ? p.paged.n_kv_heads : 0) + blockIdx.y;
         heads[lane] = head ? head + nth * QRN_PAGE * d * (p.half ? 2 : 4) : nullptr;
     }
@@ -76,7 +58,7 @@ QRN_DEVICE_FUNCTION(qrn_kv_append_paged, 256, 2, qrn_kv_append_paged_params)
         const int i = warp + n * TILE_ROWS;
         if (!heads[i] || at + lane >= d) continue;
         if (values)
-            put(heads[i], p.half, slots[i] * d + at + lane, rows[n]);
+            qrn_paged_put(heads[i], p.half, slots[i] * d + at + lane, rows[n]);
         else
             tile[i][lane] = rows[n];
     }
@@ -84,5 +66,5 @@ QRN_DEVICE_FUNCTION(qrn_kv_append_paged, 256, 2, qrn_kv_append_paged_params)
     __syncthreads();
     for (int i = warp; i < TILE; i += TILE_ROWS)
         if (heads[lane] && at + i < d)
-            put(heads[lane], p.half, (at + i) * QRN_PAGE + slots[lane], tile[lane][i]);
+            qrn_paged_put(heads[lane], p.half, (at + i) * QRN_PAGE + slots[lane], tile[lane][i]);
 }

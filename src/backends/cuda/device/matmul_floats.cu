@@ -11,25 +11,8 @@
  * are copied meanwhile. */
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/mma.cuh"
-#include "backends/cuda/device/weights_float.cuh"
+#include "backends/cuda/device/float_dots.cuh"
 #include "backends/cuda/matmul_floats_cuda.h"
-
-/* Four weights of a row; 0 past its end. */
-static __device__ __forceinline__ void load_weights(const qrn_weight_row &w, int64_t k, int64_t d,
-                                                    float (&out)[4])
-{
-    if (w.dtype == QRN_F32 || w.dtype == QRN_F16 || w.dtype == QRN_BF16)
-        qrn_load4_of(w.dtype, (const char *)w.blocks, k, d, out);
-    else
-        for (int j = 0; j < 4; j++) out[j] = k + j < d ? qrn_float_at(w.dtype, w.blocks, k + j) : 0.0f;
-}
-
-static __device__ __forceinline__ void add_four(const float (&w)[4], const float (&x)[4], int64_t n, float &acc)
-{
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        if (j < n) acc = fmaf(w[j], x[j], acc);
-}
 
 /* A warp's row of weights with up to ROWS rows of x. */
 template <int ROWS, int AHEAD>
@@ -40,21 +23,7 @@ static __device__ __forceinline__ void few(const qrn_matmul_params &p, const qrn
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
         x[r] = (const float *)qrn_x_row(p, qrn_row_of_tile(p, tile, r < tile.n_rows ? r : 0).i_x);
-    for (int64_t first = 4 * qrn_lane(); first < p.w.k; first += AHEAD * QRN_PIECE) {
-        float v[AHEAD][4], y[AHEAD][4];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) load_weights(w, first + i * QRN_PIECE, p.w.k, v[i]);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            if (r >= tile.n_rows) break;
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) qrn_load4(x[r], first + i * QRN_PIECE, p.w.k, y[i]);
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) add_four(v[i], y[i], p.w.k - first - i * QRN_PIECE, acc[r]);
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) acc[r] = qrn_warp_sum(acc[r]);
+    float_dots<ROWS, AHEAD>(w, x, tile.n_rows, p.w.k, acc);
 }
 
 template <int ROWS, int AHEAD> static __device__ __forceinline__ void rows_of_x(const qrn_matmul_params &p)

@@ -4,38 +4,9 @@
  * lines before the launch before this one has ended, and each element is read once; one barrier
  * adds up the warps. Pieces of 128 elements and the order of sums are those of norm.cu: the same
  * bits. */
-#include "backends/cuda/device/norm.cuh"
+#include "backends/cuda/device/norm_part.cuh"
 
 enum { WARPS = 8 };
-
-/* A lane's part of row r: 4 elements of each of its warp's N pieces; what is beyond the end is
- * 0. */
-template <int n_warps, int N> struct part {
-    enum { STRIDE = n_warps * QRN_PIECE };
-    float v[N][4];
-    static __device__ __forceinline__ int begin()
-    {
-        return (n_warps == 1 ? 0 : qrn_warp()) * QRN_PIECE + 4 * qrn_lane();
-    }
-    __device__ __forceinline__ void load(const float *row, int d)
-    {
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            const int i = begin() + n * STRIDE;
-            const float4 x =
-                i < d ? *(const float4 *)(row + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            v[n][0] = x.x, v[n][1] = x.y, v[n][2] = x.z, v[n][3] = x.w;
-        }
-    }
-    __device__ __forceinline__ void store(float *row, int d) const
-    {
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            const int i = begin() + n * STRIDE;
-            if (i < d) *(float4 *)(row + i) = make_float4(v[n][0], v[n][1], v[n][2], v[n][3]);
-        }
-    }
-};
 
 /* The first row of this warp or block, and how many there are from one to the next. */
 template <int n_warps> static __device__ __forceinline__ int64_t first_row()
@@ -64,11 +35,10 @@ static __device__ __forceinline__ void rms_norm(const qrn_rms_norm_params &p)
         float *sum = (float *)qrn_row(p.sum, p.shape, r),
               *out = (float *)qrn_row(p.out, p.shape, r);
         char *rounded = qrn_row(p.rounded, p.shape, r);
-        part<n_warps, N> s, more, w;
+        norm_part<n_warps, N> s, more, w;
         s.load((const float *)qrn_row(p.x, p.shape, r), d);
         if (residual) more.load(residual, d);
         if (weight) w.load(weight, d);
-        float squares = 0.0f;
         if (residual) {
 #pragma unroll
             for (int n = 0; n < N; n++)
@@ -76,13 +46,8 @@ static __device__ __forceinline__ void rms_norm(const qrn_rms_norm_params &p)
                 for (int j = 0; j < 4; j++) s.v[n][j] += more.v[n][j];
         }
         if (gate) more.load(gate, d);
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) squares = fmaf(s.v[n][j], s.v[n][j], squares);
         if (sum) s.store(sum, d);
-        squares = qrn_block_sum<n_warps>(squares, shared);
-        const float scale = 1.0f / sqrtf(squares / (float)d + p.eps);
+        const float scale = s.rms_scale(d, p.eps, shared);
 #pragma unroll
         for (int n = 0; n < N; n++) {
             float(&y)[4] = s.v[n];
@@ -107,23 +72,9 @@ template <int N> static __device__ __forceinline__ void l2_norm(const qrn_l2_nor
 {
     const int d = (int)p.shape.d;
     for (int64_t r = first_row<1>(); r < p.n_rows; r += rows_at_once<1>()) {
-        part<1, N> x;
+        norm_part<1, N> x;
         x.load((const float *)qrn_row(p.x, p.shape, r), d);
-        float most = 0.0f, squares = 0.0f;
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) most = fmaxf(most, fabsf(x.v[n][j]));
-        const float down = qrn_l2_down(qrn_warp_max(most));
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) squares = fmaf(x.v[n][j] * down, x.v[n][j] * down, squares);
-        const float factor = qrn_l2_factor(qrn_warp_sum(squares), down, p.eps, p.scale);
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) x.v[n][j] = x.v[n][j] * down * factor;
+        x.l2_normalise(p.eps, p.scale);
         x.store((float *)qrn_row(p.out, p.shape, r), d);
     }
 }

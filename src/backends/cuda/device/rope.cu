@@ -2,33 +2,7 @@
  * rope and rope_multi: a block takes a token, whose cosines and sines it works out once for all
  * heads, while what they turn is on its way. They are those of one float32 product, taken in
  * float64: positions go to 2^24. */
-#include "backends/cuda/device/rows.cuh"
-#include "backends/cuda/rope_cuda.h"
-
-/* As ops/rope_angles.h has it. */
-static __device__ __forceinline__ float frequency(const qrn_rope_params &p, int i)
-{
-    if (!p.freq_factors) return p.wave[i];
-    const double f = 1.0 / ((double)p.wave[i] * (double)p.freq_factors[i]);
-    if (p.factor == 0.0) return (float)f;
-    const double ramp = fmin(fmax(((double)i - p.low) / p.width, 0.0), 1.0);
-    return (float)(f / p.factor * ramp + f * (1.0 - ramp));
-}
-
-/* A position out of range turns the pair into NaN. */
-static __device__ __forceinline__ void turn(const qrn_rope_params &p, int64_t token, int i,
-                                            float *cosine, float *sine)
-{
-    const int32_t position = p.positions[p.axis[i] * p.position_stride + token];
-    if (position < 0 || position > QRN_ROPE_MAX_POSITION) {
-        *cosine = *sine = __uint_as_float(0x7fc00000u);
-        return;
-    }
-    double c, s;
-    sincos((double)((float)position * frequency(p, i)), &s, &c);
-    *cosine = (float)c * p.magnitude;
-    *sine = (float)s * p.magnitude;
-}
+#include "backends/cuda/device/rope.cuh"
 
 /* What a thread takes at once of a token's pairs and of the dimensions that stay, which come after
  * the pairs of their head: all of it is asked for before any is stored, for out may be x. */
@@ -82,7 +56,7 @@ QRN_DEVICE_FUNCTION(qrn_rope, 256, 4, qrn_rope_params)
         e.load(p, t, n, 0);
         __syncthreads();
         for (int i = (int)threadIdx.x; i < p.n_pairs; i += (int)blockDim.x)
-            turn(p, t, i, &cosine[i], &sine[i]);
+            rope_turn(p, t, i, &cosine[i], &sine[i]);
         __syncthreads();
         for (int begin = 0;;) {
             e.store(p, t, n, begin, cosine, sine);

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ * What joints of Gated DeltaNet do with channels of q and k: a warp has 128 of a token, a head's, as
+ * l2_norm has them. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_GDN_INPUTS_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_GDN_INPUTS_CUH
+
+#include "backends/cuda/device/gdn_gates.cuh"
+#include "backends/cuda/device/norm_part.cuh"
+#include "backends/cuda/device/ssm_conv4.cuh"
+#include "backends/cuda/gdn_joints_cuda.h"
+
+struct gdn_normed {
+    bool is_normed;
+    float eps, scale;
+    __device__ __forceinline__ gdn_normed(const qrn_gdn_inputs_params &p, int64_t c)
+        : is_normed(c < p.n_normed), eps(p.eps), scale(p.scale)
+    {
+    }
+    __device__ __forceinline__ void operator()(float (&y)[4]) const
+    {
+        if (!is_normed) return;
+        norm_part<1, 1> row;
+#pragma unroll
+        for (int j = 0; j < 4; j++) row.v[0][j] = y[j];
+        row.l2_normalise(eps, scale);
+#pragma unroll
+        for (int j = 0; j < 4; j++) y[j] = row.v[0][j];
+    }
+};
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT
+ * gdn_open_chunk on Hopper, one token of few sequences, d 128: bound by what comes one after the other:
+ * what is read arrives, 128 FMA of a column, decays, up to 63 FMA of the open rows.
+ *
+ * A block has 32 columns of a head, so that each multiprocessor has one of them, and room for one of
+ * the next launch's.  Everything comes to shared memory at once, in three groups: what half of the dots
+ * needs, the other half, u.  A warp has the columns, two the open rows and the token's own key, one
+ * stores k and G.  Loops are short: a launch that runs each instruction once waits for its code.  On the
+ * edge all is there already: S0, keys and u.
+ *
+ * Where the token's k, q, v and gates come from is left to Inputs:
+ *     begin(block)   asks for them; what it copies asynchronously belongs to the first group
+ *     token(block)   k and q are in shared memory by the next __syncthreads, if not copied; returns the
+ *                    column's v
+ *     gate(block), beta(block)   after that __syncthreads */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_FEW_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_FEW_CUH
+
+#include "backends/cuda/device/gdn_open_token.cuh"
+
+enum { D = TOKEN_D, W = 32, THREADS = 128, SLICES = D / W, HALF = D / 2, FALLBACK = 64 };
+
+struct __align__(16) few_shared
+{
+    float S[D][W], keys[D][GDN_CHUNK], u[GDN_CHUNK][W];
+    float k[D], q[D];
+    float2 coef[GDN_CHUNK];
+    float to_edge[GDN_CHUNK]; /* exp(G_C - G_s) */
+    float v[W], gate, beta;   /* for Inputs */
+};
+static_assert(sizeof(few_shared) <= QRN_GDN_FEW_BYTES, "");
+static_assert(sizeof(step_shared<FALLBACK>) <= QRN_GDN_FEW_BYTES, "");
+
+/* An address that is worked out where this stands, and not where it is needed. */
+template <class T> static __device__ __forceinline__ void hold(const T *&at)
+{
+#ifndef QRN_EMULATED
+    asm volatile("" : "+l"(at));
+#else
+    (void)at;
+#endif
+}
+
+struct few_block {
+    const qrn_gdn_open_chunk_params &p;
+    few_shared &z;
+    gdn_token_head l;
+    const int slice, tid, warp, lane, row; /* row: of this thread, below 0: none */
+    /* What this thread reads first of each. */
+    const float *S_from, *keys_from, *u_from;
+    const double *last_from, *G_from;
+
+    __device__ few_block(const qrn_gdn_open_chunk_params &params, few_shared &shared)
+        : p(params), z(shared), slice((int)blockIdx.x % SLICES), tid((int)threadIdx.x),
+          warp(qrn_warp()), lane(qrn_lane()), row(warp == 1 || warp == 2 ? tid - 32 : -1)
+    {
+        l.find(p, (int)blockIdx.y, (int)blockIdx.x / SLICES);
+    }
+
+    __device__ const float *u_rows() const { return l.u(p) + slice * W; }
+
+    __device__ void find_places()
+    {
+        S_from = l.S() + slice * W + tid / 8 * D + tid % 8 * 4;
+        keys_from = l.k(p) + tid / 16 * GDN_CHUNK + tid % 16 * 4;
+        u_from = u_rows() + tid / 8 * D + tid % 8 * 4;
+        last_from = l.G() + l.open() - 1;
+        G_from = l.G() + row;
+        hold(S_from), hold(keys_from), hold(u_from), hold(last_from), hold(G_from);
+    }
+
+    /* Half of S0's and the keys' elements. */
+    __device__ void copy_half(int half)
+    {
+        const int c = tid % 8 * 4, key_c = tid % 16 * 4;
+#pragma unroll
+        for (int i = half * HALF; i < (half + 1) * HALF; i += THREADS / 8)
+            qrn_copy16_async(&z.S[i + tid / 8][c], S_from + i * D, 16);
+        if (key_c >= l.open()) return;
+#pragma unroll
+        for (int i = half * HALF; i < (half + 1) * HALF; i += THREADS / 16)
+            qrn_copy16_async(&z.keys[i + tid / 16][key_c], keys_from + i * GDN_CHUNK, 16);
+    }
+
+    /* Three groups. */
+    __device__ void copy()
+    {
+        copy_half(0);
+        qrn_copies_commit();
+        copy_half(1);
+        qrn_copies_commit();
+#pragma unroll
+        for (int i = 0; i < GDN_CHUNK; i += THREADS / 8)
+            if (i + tid / 8 < l.open())
+                qrn_copy16_async(&z.u[i + tid / 8][tid % 8 * 4], u_from + i * D, 16);
+        qrn_copies_commit();
+    }
+
+    /* This thread's column of S0, or its open row (that of the token: its key), half of it. */
+    __device__ void dots(two_sums &sum, int half) const
+    {
+        const int e = half * HALF, open = l.open();
+        if (warp == 0)
+            gdn_add_column<HALF>(sum, z.k + e, z.q + e, &z.S[e][lane], W, HALF);
+        else if (row >= 0 && row - lane <= open)
+            gdn_add_column<32>(sum, z.k + e, z.q + e, row < open ? &z.keys[e][row] : z.k + e,
+                               row < open ? (int)GDN_CHUNK : 1, HALF);
+    }
+
+    /* Keys and G join the open rows. */
+    __device__ void keep(double G) const
+    {
+        if (slice) return;
+        if (lane == 0) l.G()[l.open()] = G;
+        if (!l.keeps_key(p)) return;
+        for (int e = lane; e < D; e += 32) l.k(p)[e * GDN_CHUNK + l.open()] = z.k[e];
+    }
+
+    template <class Inputs> __device__ void token(Inputs &in)
+    {
+        const int open = l.open();
+        in.begin(*this);
+        copy();
+        const double last = open ? *last_from : 0.0,
+                     open_G = row >= 0 && row < open ? *G_from : 0.0;
+        const float v = in.token(*this);
+        two_sums sum = {0.0f, 0.0f};
+        qrn_copies_wait<2>();
+        __syncthreads();
+        dots(sum, 0);
+        qrn_copies_wait<1>();
+        __syncthreads();
+        dots(sum, 1);
+        const double G = last + (double)in.gate(*this);
+        if (row >= 0 && row <= open) {
+            const float w = gdn_decay(G, row < open ? open_G : G);
+            z.coef[row] = make_float2(-(w * sum.k), w * sum.q);
+            z.to_edge[row] = w;
+        }
+        qrn_copies_wait<0>();
+        __syncthreads();
+        if (warp == 0) column(sum, G, v, in.beta(*this));
+        if (warp == 3) keep(G);
+        if (l.next()) edge(G);
+    }
+
+    /* u and out of a column. */
+    __device__ void column(two_sums sum, double G, float v, float beta)
+    {
+        const int open = l.open();
+        const float decay = qrn_exp((float)G);
+        float a = fmaf(-decay, sum.k, v), b = decay * sum.q;
+        gdn_add_rows<GDN_CHUNK>(a, b, z.coef, &z.u[0][lane], W, open);
+        const float u = beta * a;
+        z.u[open][lane] = u;
+        (l.u(p) + slice * W)[open * D + lane] = u;
+        p.x.out[l.begin * p.x.out_token + l.h * p.x.out_head + slice * W + lane] =
+            p.scale * fmaf(z.coef[open].y, u, b);
+    }
+
+    /* The new state: a thread has a column of 32 rows; keys are decayed in their place. */
+    __device__ void edge(double G)
+    {
+        enum { ROWS = D / (THREADS / 32) };
+        const float decay = qrn_exp((float)G);
+        float x[ROWS];
+        for (int i = tid; i < D * GDN_CHUNK; i += THREADS) {
+            const int s = i % GDN_CHUNK, e = i / GDN_CHUNK;
+            z.keys[e][s] = z.to_edge[s] * (s == GDN_CHUNK - 1 ? z.k[e] : z.keys[e][s]);
+        }
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) x[i] = decay * z.S[warp * ROWS + i][lane];
+        __syncthreads();
+#pragma unroll 1
+        for (int s = 0; s < GDN_CHUNK; s += 4) {
+            const float u0 = z.u[s][lane], u1 = z.u[s + 1][lane], u2 = z.u[s + 2][lane],
+                        u3 = z.u[s + 3][lane];
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+                const float4 k = *(const float4 *)&z.keys[warp * ROWS + i][s];
+                x[i] = fmaf(k.x, u0, x[i]);
+                x[i] = fmaf(k.y, u1, x[i]);
+                x[i] = fmaf(k.z, u2, x[i]);
+                x[i] = fmaf(k.w, u3, x[i]);
+            }
+        }
+        float *to = l.next() + warp * ROWS * D + slice * W + lane;
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) to[i * D] = x[i];
+    }
+};
+
+/* What no block of a token takes: a slice of FALLBACK columns of a head. */
+static __device__ __forceinline__ void few_other(const qrn_gdn_open_chunk_params &p, char *shared,
+                                                 int s, int h, int slice)
+{
+    const int64_t item = ((int64_t)s * p.x.heads.n_v + h) * (D / FALLBACK) + slice;
+    step_block<FALLBACK, THREADS>(p, *(step_shared<FALLBACK> *)shared, item).work();
+}
+
+#endif

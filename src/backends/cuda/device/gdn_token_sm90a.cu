@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT
+ * A joint: ssm_conv_history, l2_norm of q and k, gdn_gates and gdn_open_chunk, one token of few sequences;
+ * and the product of floats before, which makes a and b.
+ *
+ * Blocks are those of gdn_open_few.cuh; each works out what it needs while the state is on its way: a
+ * warp k, one q, one its columns of v and beta, one g.  Of q and k, which the blocks of several value
+ * heads work out, those of the head that keeps the key write memory, their first slice.  None reads
+ * what another writes: a new row's place in a ring is not one of the three that are read (the host
+ * sees to it that rings have four).
+ *
+ * A sequence of other than one token, or whose tables cannot be followed in whole pieces, is left to its
+ * first block, which does one op after the other. */
+#include "backends/cuda/device/float_dots.cuh"
+#include "backends/cuda/device/gdn_inputs.cuh"
+#include "backends/cuda/device/gdn_open_few.cuh"
+
+enum { V_WARP, K_WARP, Q_WARP, GATE_WARP };
+
+static __device__ __forceinline__ const uint8_t *weights_of(const qrn_gdn_gate_rows &p, int row)
+{
+    return (const uint8_t *)(uintptr_t)(p.w + (uint64_t)(row * p.w_row));
+}
+
+/* Element `row` of token t of the product, by a warp; stores it if asked to. */
+static __device__ __forceinline__ float gate_row(const qrn_gdn_gate_rows &p, int64_t t, int row,
+                                                 bool stores)
+{
+    const qrn_weight_row w = {weights_of(p, row), nullptr, nullptr, p.dtype};
+    const float *const x[1] = {(const float *)(uintptr_t)(p.x + (uint64_t)(t * p.x_row))};
+    float acc[1] = {0.0f};
+    float_dots<1, 8>(w, x, 1, p.k, acc);
+    if (stores && qrn_lane() == 0)
+        ((float *)(uintptr_t)(p.out + (uint64_t)(t * p.out_row)))[row] = acc[0];
+    return acc[0];
+}
+
+struct few_joined {
+    const qrn_gdn_inputs_params &p;
+    const qrn_gdn_gate_rows &rows;
+    const uint64_t ring;
+    int64_t c; /* the first of this lane's four channels */
+    bool convolves, writes;
+    words x[CONV_AHEAD];
+    filter<of_f32> f;
+
+    /* Rows of weights are asked for before anything is known. */
+    __device__ few_joined(const qrn_gdn_token_params &params)
+        : p(params.inputs), rows(params.rows),
+          ring(params.inputs.conv.history[blockIdx.y * params.inputs.conv.history_stride])
+    {
+        const int h = (int)blockIdx.x / SLICES;
+        if (!rows.w || (qrn_warp() != V_WARP && qrn_warp() != GATE_WARP)) return;
+        const uint8_t *row = weights_of(rows, (qrn_warp() == V_WARP ? rows.b : rows.a) + h);
+        for (int64_t at = 128 * qrn_lane(); at < rows.w_row; at += 128 * 32) qrn_prefetch(row + at);
+    }
+
+    __device__ __forceinline__ rings<of_f32> ring_of(const few_block &b, const qrn_tile &t) const
+    {
+        return rings<of_f32>(p.conv, t, c, ring, b.l.position);
+    }
+
+    static __device__ __forceinline__ qrn_tile tile_of(const few_block &b)
+    {
+        return qrn_tile{(int64_t)blockIdx.y, b.l.begin, b.l.begin + 1, 0, 1, 0, true};
+    }
+
+    __device__ void begin(few_block &b)
+    {
+        const int n_k = (int)b.p.x.heads.n_k;
+        const int head = b.warp == V_WARP   ? 2 * n_k + b.l.h
+                         : b.warp == K_WARP ? n_k + b.l.kh
+                                            : b.l.kh;
+        const bool is_v = b.warp == V_WARP;
+        c = (int64_t)head * D + (is_v ? b.slice * W : 0) + 4 * b.lane;
+        convolves = is_v ? 4 * b.lane < W : b.warp != GATE_WARP;
+        writes = is_v || (b.slice == 0 && b.l.keeps_key(b.p));
+        if (!convolves) return;
+        const qrn_tile t = tile_of(b);
+        const rings<of_f32> memory = ring_of(b, t);
+        x[0] = load_words<of_f32>((const float *)p.conv.x + t.begin * p.conv.x_stride[1], c,
+                                  p.conv.n_channels);
+#pragma unroll
+        for (int k = 0; k < CONV_TAPS - 1; k++) f.before[k] = memory.before(CONV_TAPS - 1 - k);
+        f.load_weights(p.conv, c);
+    }
+
+    /* a or b of the token and head. */
+    __device__ float made_of(const few_block &b, const float *data, int64_t stride, int first) const
+    {
+        if (rows.w) return gate_row(rows, b.l.begin, first + b.l.h, b.slice == 0);
+        return data[b.l.begin * stride + b.l.h];
+    }
+
+    __device__ void find_gate(few_block &b) const
+    {
+        const qrn_gdn_gates_params &g = p.gates;
+        const float gate = gdn_gate(g, b.l.h, made_of(b, g.a, g.a_stride, rows.a));
+        if (b.lane) return;
+        b.z.gate = gate;
+        if (b.slice == 0) g.g[b.l.begin * g.g_stride + b.l.h] = gate;
+    }
+
+    __device__ void find_beta(few_block &b) const
+    {
+        const qrn_gdn_gates_params &g = p.gates;
+        const float beta = qrn_sigmoid(made_of(b, g.b, g.b_stride, rows.b));
+        if (b.lane) return;
+        b.z.beta = beta;
+        if (b.slice == 0) g.beta[b.l.begin * g.beta_stride + b.l.h] = beta;
+    }
+
+    __device__ float token(few_block &b)
+    {
+        if (b.warp == GATE_WARP) {
+            find_gate(b);
+            return 0.0f;
+        }
+        float *to = b.warp == V_WARP ? b.z.v : b.warp == K_WARP ? b.z.k : b.z.q;
+        if (convolves) {
+            const qrn_tile t = tile_of(b);
+            const gdn_normed after(p, c);
+            f.apply(x, to + 4 * b.lane, 0, 1, after);
+            if (writes) {
+                float *out = (float *)p.conv.out + t.begin * p.conv.out_stride[1] + c;
+                *(float4 *)out = *(const float4 *)(to + 4 * b.lane);
+                ring_of(b, t).store(0, x[0]);
+            }
+        }
+        __syncwarp();
+        if (b.warp != V_WARP) return 0.0f;
+        find_beta(b);
+        return b.z.v[b.lane];
+    }
+
+    __device__ float gate(const few_block &b) const
+    {
+        return b.z.gate;
+    }
+    __device__ float beta(const few_block &b) const
+    {
+        return b.z.beta;
+    }
+};
+
+/* A sequence of any number of tokens; all threads of one block. */
+static __device__ __noinline__ void others(const qrn_gdn_token_params &p, char *shared)
+{
+    const qrn_gdn_inputs_params &in = p.inputs;
+    const int s = (int)blockIdx.y, n_heads = (int)p.chunk.x.heads.n_v;
+    qrn_tile t = {s, 0, 0, 0, 0, 0, true};
+    qrn_sequence(in.conv.sequences, s, &t.begin, &t.end);
+    t.n = t.end - t.begin;
+    for (int64_t c = 4 * threadIdx.x; c < in.conv.n_channels; c += 4 * THREADS) {
+        filter<of_f32> f;
+        f.load_weights(in.conv, c);
+        const rings<of_f32> memory(in.conv, t, c, in.conv.history[s * in.conv.history_stride],
+                                   in.conv.position[s]);
+        convolve<of_f32>(in.conv, t, c, f, memory, gdn_normed(in, c));
+    }
+    for (int i = qrn_warp(); p.rows.w && i < (int)t.n * 2 * n_heads; i += THREADS / 32)
+        (void)gate_row(p.rows, t.begin + i / (2 * n_heads), i % (2 * n_heads), true);
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < (int)t.n * n_heads; i += THREADS)
+        gdn_store_gates(in.gates, t.begin + i / n_heads, i % n_heads);
+    for (int i = 0; i < n_heads * (D / FALLBACK); i++) {
+        __syncthreads();
+        few_other(p.chunk, shared, s, i / (D / FALLBACK), i % (D / FALLBACK));
+    }
+}
+
+QRN_DEVICE_FUNCTION(qrn_gdn_token, 128, 3, qrn_gdn_token_params)
+{
+    QRN_DYNAMIC_SHARED(char, shared);
+    few_joined in(p);
+    few_block x(p.chunk, *(few_shared *)shared);
+    x.find_places();
+    if (x.l.kind() == ONE_TOKEN) x.token(in);
+    if (x.l.kind() == OTHER && blockIdx.x == 0) others(p, shared); /* all threads say the same */
+}

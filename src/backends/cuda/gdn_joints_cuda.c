@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT
+ * Joints of Gated DeltaNet: the convolution, l2_norm of q and k, and gates; the same with
+ * gdn_open_chunk of single tokens; that with the product before which gates are made of. */
+#include "backends/cuda/gdn_joints_cuda.h"
+
+#include "backends/cuda/gdn.h"
+#include "backends/cuda/joints.h"
+#include "backends/cuda/op_params.h"
+#include "core/overlap.h"
+
+QRN_CUDA_IMAGE(gdn_inputs);
+QRN_CUDA_IMAGE(gdn_token_sm90a);
+
+/* Heads are as wide as a warp's channels.  Of many tokens each launch is bound by memory. */
+enum { D = 128, MOST_TOKENS = 64, LEAST_RING = 4 };
+
+/* The steps' arguments. */
+struct run_of {
+    const struct qrn_ssm_conv_history_args *conv;
+    const struct qrn_l2_norm_args *norm;
+    const struct qrn_gdn_gates_args *gates;
+    const struct qrn_gdn_open_chunk_args *chunk; /* of the longer one */
+};
+
+static struct run_of run_of(const struct qrn_step *steps, bool whole)
+{
+    return (struct run_of){steps[0].args, steps[1].args, steps[2].args,
+                           whole ? steps[3].args : NULL};
+}
+
+/* Whether t is n heads of the convolution's channels, from head first on. */
+static bool are_heads(const struct qrn_tensor *t, const struct qrn_tensor *conv, int64_t first,
+                      int64_t n)
+{
+    return t->n_dims == 3 && t->shape[0] == conv->shape[0] && t->shape[1] == n &&
+           t->shape[2] == D && t->stride[1] == D && t->stride[0] == conv->stride[0] &&
+           t->data == (float *)conv->data + first * D && (first + n) * D <= conv->shape[1];
+}
+
+static bool inputs_match(const struct run_of *r)
+{
+    const struct qrn_tensor *out = &r->conv->out;
+    return out->shape[0] <= MOST_TOKENS && out->shape[1] % D == 0 &&
+           qrn_same_view(&r->norm->x, &r->norm->out) &&
+           are_heads(&r->norm->x, out, 0, r->norm->x.shape[1]);
+}
+
+static bool matches_inputs(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    const struct run_of r = run_of(steps, false);
+    const struct qrn_tensor *const passed[] = {&r.conv->out, &r.norm->x};
+    (void)cuda;
+    return inputs_match(&r) && qrn_cuda_are_joined(steps, 3, passed, 2);
+}
+
+/* Blocks of several heads read what the gates are made of, and the ring: neither may be written where it
+ * is read.  Of what is passed on, gates and channels are apart. */
+static bool matches_token(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    const struct run_of r = run_of(steps, true);
+    const struct qrn_gdn_open_chunk_args *a = r.chunk;
+    const int64_t n_k = a->q.shape[1], n_v = a->v.shape[1];
+    static const struct qrn_operand written = {.access = QRN_WRITES};
+    const struct qrn_tensor *const passed[] = {&r.conv->out, &r.norm->x, &a->q,   &a->k,
+                                               &a->v,        &a->g,      &a->beta};
+    return inputs_match(&r) && qrn_cuda_gdn_is_few(a, cuda->n_multiprocessors) &&
+           r.conv->n_history >= LEAST_RING && r.norm->x.shape[1] == 2 * n_k &&
+           r.conv->out.shape[1] == (2 * n_k + n_v) * D && are_heads(&a->q, &r.conv->out, 0, n_k) &&
+           are_heads(&a->k, &r.conv->out, n_k, n_k) &&
+           are_heads(&a->v, &r.conv->out, 2 * n_k, n_v) && qrn_same_view(&a->g, &r.gates->g) &&
+           qrn_same_view(&a->beta, &r.gates->beta) && r.gates->g.data != r.gates->a.data &&
+           r.gates->beta.data != r.gates->b.data &&
+           qrn_are_apart(&written, &a->g, &written, &r.conv->out) &&
+           qrn_are_apart(&written, &a->beta, &written, &r.conv->out) &&
+           qrn_same_view(&a->seq_begin, &r.conv->seq_begin) &&
+           qrn_same_view(&a->position, &r.conv->position) &&
+           qrn_cuda_are_joined(steps, 4, passed, 7);
+}
+
+/* Whether one row of weights makes a, and one b, of each head, and no others are there. */
+static bool makes_gates(const struct qrn_matmul_args *product,
+                        const struct qrn_gdn_gates_args *gates)
+{
+    const struct qrn_tensor *out = &product->out, *const made[] = {&gates->a, &gates->b};
+    const enum qrn_dtype type = product->w.dtype;
+    const int64_t n = gates->a.shape[1];
+    if (type != QRN_F32 && type != QRN_F16 && type != QRN_BF16) return false;
+    if (product->w.n_dims != 2 || product->x.n_dims != 2 || out->n_dims != 2) return false;
+    if (out->shape[1] != 2 * n || gates->a.data == gates->b.data) return false;
+    for (int i = 0; i < 2; i++) {
+        const bool first = made[i]->data == out->data,
+                   second = made[i]->data == (float *)out->data + n;
+        if (!(first || second) || made[i]->shape[0] != out->shape[0]) return false;
+        if (out->shape[0] > 1 && made[i]->stride[0] != out->stride[0]) return false;
+    }
+    return true;
+}
+
+/* Every block reads x, which no step may write. */
+static bool matches_product_token(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    const struct qrn_matmul_args *product = steps[0].args;
+    const struct run_of r = run_of(steps + 1, true);
+    const struct qrn_tensor *const passed[] = {&product->out, &r.gates->a, &r.gates->b};
+    return matches_token(cuda, steps + 1) && makes_gates(product, r.gates) &&
+           qrn_cuda_is_joined(&steps[0], steps + 1, 4, passed, 3);
+}
+
+static struct qrn_gdn_gate_rows rows_of(const struct qrn_matmul_args *a,
+                                        const struct qrn_gdn_gates_args *gates)
+{
+    const int32_t n = (int32_t)gates->a.shape[1];
+    const bool a_first = gates->a.data == a->out.data;
+    return (struct qrn_gdn_gate_rows){.w = (uint64_t)(uintptr_t)a->w.data,
+                                      .x = (uint64_t)(uintptr_t)a->x.data,
+                                      .out = (uint64_t)(uintptr_t)a->out.data,
+                                      .w_row =
+                                          a->w.stride[0] * qrn_dtype_info(a->w.dtype)->block_bytes,
+                                      .x_row = 4 * a->x.stride[0],
+                                      .out_row = 4 * a->out.stride[0],
+                                      .k = a->w.shape[1],
+                                      .dtype = (int32_t)a->w.dtype,
+                                      .a = a_first ? 0 : n,
+                                      .b = a_first ? n : 0};
+}
+
+static struct qrn_gdn_inputs_params inputs_of(const struct run_of *r, const struct qrn_cuda *cuda)
+{
+    int64_t n_blocks;
+    struct qrn_gdn_inputs_params p = {
+        .conv = qrn_cuda_ssm_conv_history_params(r->conv, cuda->n_multiprocessors, &n_blocks),
+        .gates = qrn_cuda_gdn_gates_params(r->gates),
+        .eps = r->norm->eps,
+        .scale = r->norm->scale != 0.0f ? r->norm->scale : 1.0f,
+        .n_normed = (int32_t)(r->norm->x.shape[1] * D)};
+    p.n_conv_blocks = (int32_t)n_blocks;
+    return p;
+}
+
+static void run_inputs(struct qrn_cuda_stream *s, const struct qrn_step *steps)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_inputs, "qrn_gdn_inputs", 0};
+    const struct run_of r = run_of(steps, false);
+    const struct qrn_gdn_inputs_params p = inputs_of(&r, s->cuda);
+    const int64_t n_gates = p.gates.n_tokens * p.gates.n_heads;
+    qrn_cuda_launch(
+        s, &f,
+        (struct qrn_cuda_grid){.n_blocks = p.n_conv_blocks +
+                                           (n_gates + QRN_CONV_THREADS - 1) / QRN_CONV_THREADS,
+                               .n_threads = QRN_CONV_THREADS},
+        &p);
+}
+
+static void launch_token(struct qrn_cuda_stream *s, const struct qrn_step *steps,
+                         struct qrn_gdn_gate_rows rows)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_token_sm90a, "qrn_gdn_token",
+                                               QRN_GDN_FEW_BYTES};
+    const struct run_of r = run_of(steps, true);
+    const struct qrn_gdn_token_params p = {.inputs = inputs_of(&r, s->cuda),
+                                           .rows = rows,
+                                           .chunk = qrn_gdn_open_chunk_params(r.chunk, D / 2)};
+    qrn_cuda_launch(s, &f, qrn_cuda_gdn_few_grid(r.chunk), &p);
+}
+
+static void run_token(struct qrn_cuda_stream *s, const struct qrn_step *steps)
+{
+    launch_token(s, steps, (struct qrn_gdn_gate_rows){0});
+}
+
+static void run_product_token(struct qrn_cuda_stream *s, const struct qrn_step *steps)
+{
+    launch_token(s, steps + 1, rows_of(steps[0].args, steps[3].args));
+}
+
+const struct qrn_cuda_joint qrn_cuda_joint_gdn_inputs = {
+    .name = "gdn_inputs",
+    .kernels = {&qrn_cuda_ssm_conv_history_taps4, &qrn_cuda_l2_norm_registers,
+                &qrn_cuda_gdn_gates_elements},
+    .n_steps = 3,
+    .matches = matches_inputs,
+    .run = run_inputs,
+};
+
+const struct qrn_cuda_joint qrn_cuda_joint_gdn_token = {
+    .name = "gdn_token",
+    .kernels = {&qrn_cuda_ssm_conv_history_taps4, &qrn_cuda_l2_norm_registers,
+                &qrn_cuda_gdn_gates_elements, &qrn_cuda_gdn_open_chunk_decode},
+    .n_steps = 4,
+    .matches = matches_token,
+    .run = run_token,
+};
+
+const struct qrn_cuda_joint qrn_cuda_joint_gdn_product_token = {
+    .name = "gdn_product_token",
+    .kernels = {&qrn_cuda_matmul_floats, &qrn_cuda_ssm_conv_history_taps4,
+                &qrn_cuda_l2_norm_registers, &qrn_cuda_gdn_gates_elements,
+                &qrn_cuda_gdn_open_chunk_decode},
+    .n_steps = 5,
+    .matches = matches_product_token,
+    .run = run_product_token,
+};

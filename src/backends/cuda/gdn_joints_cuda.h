@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ * What the joints of Gated DeltaNet are given: the convolution, l2_norm of q and k, gates; and
+ * gdn_open_chunk. */
+#ifndef QUERN_BACKENDS_CUDA_GDN_JOINTS_CUDA_H
+#define QUERN_BACKENDS_CUDA_GDN_JOINTS_CUDA_H
+
+#include "backends/cuda/gdn_gates_cuda.h"
+#include "backends/cuda/gdn_open_chunk_cuda.h"
+#include "backends/cuda/ssm_conv_cuda.h"
+
+/* Channels are heads of 128: those of q, those of k, which are normed, those of v. */
+struct qrn_gdn_inputs_params {
+    struct qrn_ssm_conv_params conv;
+    struct qrn_gdn_gates_params gates;
+    float eps, scale;      /* of l2_norm */
+    int32_t n_normed;      /* channels */
+    int32_t n_conv_blocks; /* the rest of the grid has gates */
+};
+
+/* A product of floats that gates are made of: rows of weights, of each head one for a, one for b. */
+struct qrn_gdn_gate_rows {
+    uint64_t w, x, out;               /* w 0: a and b are in memory */
+    int64_t w_row, x_row, out_row, k; /* bytes from a row to the next; elements of one */
+    int32_t dtype, a, b;              /* first rows for a, for b */
+};
+
+struct qrn_gdn_token_params {
+    struct qrn_gdn_inputs_params inputs;
+    struct qrn_gdn_gate_rows rows;
+    struct qrn_gdn_open_chunk_params chunk;
+};
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT
+ * The joints of Gated DeltaNet: to the bit what three or four launches leave in memory, states, open rows
+ * and rings too. */
+#include <stdlib.h>
+
+#include "base/half.h"
+#include "support/joint_test.h"
+
+enum { MAX_SEQS = 8, D = 128, C = QRN_GDN_CHUNK };
+
+enum oddity {
+    NONE,
+    GATES_IN_PLACE, /* g is a, beta is b: the chunk stays a launch of its own */
+    TABLES_APART,   /* gdn_open_chunk has positions of its own: likewise */
+    NORM_OF_K,      /* q is not normed: likewise */
+    NORM_ELSEWHERE, /* no joint */
+    X_IS_WRITTEN,   /* x of the gates' product is what the convolution makes: that stays a launch */
+    OFF_BY_EIGHT,   /* states where copies of 16 bytes cannot be */
+    BAD_NUMBERS     /* positions below 0 */
+};
+
+/* Launches less: with the gates' product, without it, without gdn_open_chunk. */
+enum { PRODUCT = 4, WHOLE = 3, INPUTS = 2 };
+
+/* What gates are made of: there already, or a product, of whose rows those for a come first or last. */
+enum gates { THERE, A_FIRST, B_FIRST };
+
+struct row {
+    int64_t n_k, n_v;
+    enum qrn_head_map map;
+    int64_t n_history;
+    enum oddity oddity;
+    long n_saved;
+    int64_t lengths[MAX_SEQS];
+    int32_t positions[MAX_SEQS];
+    const char *why;
+    enum gates gates;
+    enum qrn_dtype type; /* of the product's weights */
+    int64_t K;
+};
+
+static const struct row rows[] = {
+    {4, 8, QRN_HEADS_BLOCK, 11, NONE, WHOLE, {1}, {70}, "decode"},
+    {4, 8, QRN_HEADS_TILED, 4, NONE, WHOLE, {1, 1, 1}, {0, 1, 2}, "first tokens, smallest ring"},
+    {2, 4, QRN_HEADS_TILED, 67, NONE, WHOLE, {1, 1, 1, 1}, {63, 64, 127, 3}, "edges"},
+    {1,
+     3,
+     QRN_HEADS_BLOCK,
+     5,
+     NONE,
+     WHOLE,
+     {1, 1, 1, 1, 1, 1, 1, 1},
+     {5, 4, 62, 63, 191, 1000, 30, 6},
+     "eight sequences"},
+    {2, 2, QRN_HEADS_BLOCK, 11, NONE, WHOLE, {1, 2, 0, 0, 1}, {63, 62, 7, 8, 9}, "ragged"},
+    {2,
+     4,
+     QRN_HEADS_TILED,
+     4,
+     NONE,
+     WHOLE,
+     {0, 4, 1, 0, 0},
+     {1, 60, 63, 3, 2},
+     "ragged, more than the ring holds"},
+    {2, 4, QRN_HEADS_BLOCK, 11, OFF_BY_EIGHT, WHOLE, {1, 1}, {5, 63}, "states off by eight"},
+    {2, 4, QRN_HEADS_BLOCK, 11, BAD_NUMBERS, WHOLE, {1, 1, 1}, {5, -1, 64}, "no position"},
+    {2, 4, QRN_HEADS_BLOCK, 3, NONE, INPUTS, {1, 1}, {5, 63}, "a ring of three"},
+    {8, 16, QRN_HEADS_BLOCK, 11, NONE, INPUTS, {1, 1, 1, 1}, {5, 63, 64, 0}, "many heads"},
+    {2, 4, QRN_HEADS_TILED, 11, NONE, INPUTS, {3, 9, 0, 1}, {5, 58, 2, 0}, "ragged, more tokens"},
+    {1, 2, QRN_HEADS_BLOCK, 3, NONE, INPUTS, {64}, {61}, "the most tokens"},
+    {2, 4, QRN_HEADS_BLOCK, 11, GATES_IN_PLACE, INPUTS, {1}, {5}, "gates in place"},
+    {2, 4, QRN_HEADS_BLOCK, 11, TABLES_APART, INPUTS, {1}, {5}, "other positions"},
+    {2, 4, QRN_HEADS_BLOCK, 11, NORM_OF_K, INPUTS, {1}, {5}, "half of them normed"},
+    {2, 4, QRN_HEADS_BLOCK, 11, NORM_ELSEWHERE, 0, {1}, {5}, "normed elsewhere"},
+    {4, 8, QRN_HEADS_BLOCK, 11, NONE, PRODUCT, {1}, {70}, "F32", A_FIRST, QRN_F32, 1100},
+    {2, 4, QRN_HEADS_TILED, 11, NONE, PRODUCT, {1, 1, 1}, {0, 63, 5}, "F16", B_FIRST, QRN_F16, 37},
+    {2, 6, QRN_HEADS_BLOCK, 4, NONE, PRODUCT, {1, 1}, {7, 9}, "BF16", B_FIRST, QRN_BF16, 1024},
+    {2,
+     2,
+     QRN_HEADS_BLOCK,
+     11,
+     NONE,
+     PRODUCT,
+     {0, 3, 1, 0},
+     {1, 62, 8, 2},
+     "ragged, product",
+     A_FIRST,
+     QRN_F32,
+     130},
+    {2, 4, QRN_HEADS_BLOCK, 11, NONE, WHOLE, {1}, {5}, "F64", A_FIRST, QRN_F64, 64},
+    {2, 4, QRN_HEADS_BLOCK, 11, NONE, INPUTS, {2}, {5}, "two tokens", A_FIRST, QRN_F32, 64},
+    {2,
+     4,
+     QRN_HEADS_BLOCK,
+     11,
+     X_IS_WRITTEN,
+     WHOLE,
+     {1},
+     {5},
+     "x is written",
+     A_FIRST,
+     QRN_F32,
+     64},
+};
+
+struct call {
+    bool has_product;
+    struct qrn_matmul_args product;
+    struct qrn_ssm_conv_history_args conv;
+    struct qrn_l2_norm_args norm;
+    struct qrn_gdn_gates_args gates;
+    struct qrn_gdn_open_chunk_args chunk;
+};
+
+static void record(struct joint_test *j, const void *context)
+{
+    const struct call *c = context;
+    if (c->has_product) qrn_encode_matmul(j->enc, &c->product);
+    qrn_encode_ssm_conv_history(j->enc, &c->conv);
+    qrn_encode_l2_norm(j->enc, &c->norm);
+    qrn_encode_gdn_gates(j->enc, &c->gates);
+    qrn_encode_gdn_open_chunk(j->enc, &c->chunk);
+}
+
+static uint64_t address(struct qrn_tensor t)
+{
+    return (uint64_t)(uintptr_t)t.data;
+}
+
+/* What sequences remember, at offsets. */
+static void make_sequences(struct joint_test *j, const struct row *z, struct call *c)
+{
+    enum { OFFSET = 64 };
+    int32_t begin[MAX_SEQS + 1] = {0};
+    uint64_t state[MAX_SEQS][3], own[MAX_SEQS][2], history[MAX_SEQS];
+    const int64_t n_state[] = {(int64_t)qrn_gdn_state_bytes(z->n_v, D, D) / 4},
+                  n_rows[] = {(int64_t)qrn_gdn_rows_bytes(z->n_k, z->n_v, D, D) / 4},
+                  n_ring[] = {z->n_history * (2 * z->n_k + z->n_v) * D};
+    const uint64_t off = z->oddity == OFF_BY_EIGHT ? 8 : 0;
+    int64_t n = 0;
+    for (; n < MAX_SEQS && (n == 0 || z->lengths[n] || z->positions[n]); n++) {
+        begin[n + 1] = begin[n] + (int32_t)z->lengths[n];
+        for (int i = 0; i < 2; i++) {
+            state[n][1 + i] = address(joint_test_filled(j, 0.3, 1, n_state)) + off - OFFSET;
+            own[n][i] = address(joint_test_filled(j, 0.1, 1, n_rows)) - 2 * OFFSET;
+        }
+        state[n][0] = state[n][1 + (z->positions[n] / C & 1)];
+        history[n] = address(joint_test_filled(j, 1.0, 1, n_ring)) - 3 * OFFSET;
+    }
+    c->conv.seq_begin = c->chunk.seq_begin = joint_test_ints(j, begin, n + 1);
+    c->conv.position = c->chunk.position = joint_test_ints(j, z->positions, n);
+    if (z->oddity == TABLES_APART) c->chunk.position = joint_test_ints(j, z->positions, n);
+    c->conv.history = joint_test_addresses(j, history, n, 1);
+    c->conv.history = qrn_tensor_1d(QRN_ADDRESS, c->conv.history.data, n);
+    c->conv.history_offset = 3 * OFFSET;
+    c->chunk.state = joint_test_addresses(j, state[0], n, 3);
+    c->chunk.rows = joint_test_addresses(j, own[0], n, 2);
+    c->chunk.state_offset = OFFSET;
+    c->chunk.rows_offset = 2 * OFFSET;
+}
+
+/* The product of floats of which a and b are columns. */
+static void make_product(struct joint_test *j, const struct row *z, int64_t T, struct call *c)
+{
+    const int64_t n = z->n_v, shape[] = {2 * n, z->K};
+    const struct qrn_tensor floats = joint_test_filled(j, 0.1, 2, shape);
+    const struct qrn_tensor out = joint_test_poison(j, QRN_F32, 2, (const int64_t[]){T, 2 * n});
+    c->has_product = true;
+    c->product =
+        (struct qrn_matmul_args){.w = joint_test_poison(j, z->type, 2, shape),
+                                 .x = joint_test_filled(j, 1.0, 2, (const int64_t[]){T, z->K}),
+                                 .out = out};
+    if (z->oddity == X_IS_WRITTEN) c->product.x = qrn_tensor_slice(c->conv.out, 1, 0, z->K);
+    for (int64_t i = 0; i < 2 * n * z->K; i++) {
+        const float x = ((float *)joint_test_at(j, floats.data))[i];
+        void *w = joint_test_at(j, c->product.w.data);
+        if (z->type == QRN_F32) ((float *)w)[i] = x;
+        if (z->type == QRN_F64) ((double *)w)[i] = (double)x;
+        if (z->type == QRN_F16) ((uint16_t *)w)[i] = qrn_float_to_f16(x);
+        if (z->type == QRN_BF16) ((uint16_t *)w)[i] = qrn_float_to_bf16(x);
+    }
+    c->gates.a = qrn_tensor_slice(out, 1, z->gates == A_FIRST ? 0 : n, n);
+    c->gates.b = qrn_tensor_slice(out, 1, z->gates == A_FIRST ? n : 0, n);
+}
+
+static void make(struct joint_test *j, const struct row *z, struct call *c)
+{
+    int64_t T = 0;
+    for (int s = 0; s < MAX_SEQS; s++) T += z->lengths[s];
+    const int64_t n = (2 * z->n_k + z->n_v) * D, taps[] = {n, 4};
+    /* x, z, a and b as a product leaves them, side by side; the output wider than it need be */
+    const struct qrn_tensor all =
+        joint_test_filled(j, 1.0, 2, (const int64_t[]){T, n + 4 * z->n_v});
+    const struct qrn_tensor wide = joint_test_poison(j, QRN_F32, 2, (const int64_t[]){T, n + 8});
+    const struct qrn_tensor out = qrn_tensor_slice(wide, 1, 0, n);
+    const struct qrn_tensor qk =
+        qrn_tensor_split_last(qrn_tensor_slice(out, 1, 0, 2 * z->n_k * D), 2 * z->n_k, D);
+    const struct qrn_tensor weight = joint_test_filled(j, 0.5, 2, taps);
+    *c = (struct call){
+        .conv = {.x = qrn_tensor_slice(all, 1, 0, n),
+                 .weight = weight,
+                 .out = out,
+                 .n_history = z->n_history},
+        .norm = {.x = qk, .out = qk, .eps = 1e-6f, .scale = z->n_k == 2 ? 0.5f : 0.0f},
+        .gates = {.a = qrn_tensor_slice(all, 1, n, z->n_v),
+                  .b = qrn_tensor_slice(all, 1, n + z->n_v, z->n_v),
+                  .a_scale = joint_test_filled(j, 0.5, 1, &z->n_v),
+                  .dt_bias = joint_test_filled(j, 1.0, 1, &z->n_v),
+                  .g = joint_test_poison(j, QRN_F32, 2, (const int64_t[]){T, z->n_v}),
+                  .beta = joint_test_poison(j, QRN_F32, 2, (const int64_t[]){T, z->n_v})}};
+    if (z->gates != THERE) make_product(j, z, T, c);
+    float *a_scale = joint_test_at(j, c->gates.a_scale.data);
+    for (int64_t h = 0; h < z->n_v; h++) a_scale[h] = a_scale[h] > 0.0f ? -a_scale[h] : a_scale[h];
+    if (z->oddity == GATES_IN_PLACE) c->gates.g = c->gates.a, c->gates.beta = c->gates.b;
+    if (z->oddity == NORM_OF_K) c->norm.x = c->norm.out = qrn_tensor_slice(qk, 1, 0, z->n_k);
+    if (z->oddity == NORM_ELSEWHERE) c->norm.out = joint_test_poison(j, QRN_F32, 3, qk.shape);
+    c->chunk = (struct qrn_gdn_open_chunk_args){
+        .q = qrn_tensor_slice(qk, 1, 0, z->n_k),
+        .k = qrn_tensor_slice(qk, 1, z->n_k, z->n_k),
+        .v = qrn_tensor_split_last(qrn_tensor_slice(out, 1, 2 * z->n_k * D, z->n_v * D), z->n_v, D),
+        .g = c->gates.g,
+        .beta = c->gates.beta,
+        .out = joint_test_poison(j, QRN_F32, 3, (const int64_t[]){T, z->n_v, D}),
+        .scale = 0.09f,
+        .head_map = z->map};
+    make_sequences(j, z, c);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    struct joint_test j;
+    assert_int_equal(setenv("QRN_EMULATED_MULTIPROCESSORS", "32", 1), 0);
+    joint_test_open(&j, 17);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct call c;
+        make(&j, &rows[i], &c);
+        joint_test_run(&j, record, &c, rows[i].n_saved, rows[i].why);
+    }
+    joint_test_close(&j);
+    assert_int_equal(unsetenv("QRN_EMULATED_MULTIPROCESSORS"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
