@@ -32,7 +32,7 @@ struct qrn_cuda {
     bool owns_context, owns_stream;
     int capability, n_multiprocessors; /* 90 is 9.0 */
     bool overlaps; /* device code waits by itself for what was launched before (device/kernel.cuh) */
-    bool apart;    /* steps are launched one by one, whatever joints there are */
+    bool joins; /* recorded steps that a joint knows are one launch */
     CUdeviceptr scratch;
     size_t scratch_bytes;
     uint64_t scratch_generation; /* counts its addresses */

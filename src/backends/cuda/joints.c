@@ -26,7 +26,7 @@ static bool begins_with(const struct qrn_cuda_joint *joint, const struct qrn_ste
 const struct qrn_cuda_joint *qrn_cuda_joint_of(const struct qrn_cuda *cuda,
                                                const struct qrn_step *steps, size_t n_steps)
 {
-    for (size_t i = 0; !cuda->apart && i < sizeof joints / sizeof *joints; i++)
+    for (size_t i = 0; cuda->joins && i < sizeof joints / sizeof *joints; i++)
         if (begins_with(joints[i], steps, n_steps) && joints[i]->matches(cuda, steps))
             return joints[i];
     return NULL;
