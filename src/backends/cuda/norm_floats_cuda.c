@@ -9,8 +9,10 @@
 QRN_CUDA_IMAGE(norm_floats);
 
 /* Of more rows of weights there are more blocks than a norm for each is worth. */
-enum { MOST_WEIGHTS = 1024, MOST_SHARED = 48 * 1024 };
+enum { MOST_WEIGHTS = 1024 };
 
+/* Shared memory for x; 32 KB at most, for a row has up to 8192 elements, and several no more
+ * (qrn_x_is_little). */
 static int64_t x_bytes(const struct qrn_rms_norm_args *norm)
 {
     return 4 * norm->x.shape[0] * norm->x.shape[1];
@@ -31,7 +33,7 @@ static bool matches(const struct qrn_step *steps, size_t n_steps)
     const struct qrn_tensor *passed[3] = {&norm->out};
     struct qrn_x_maker maker;
     if (norm->x.n_dims != 2 || norm->out.n_dims == 0 || !qrn_x_of_norm(norm, &maker) ||
-        norm->x.shape[0] > QRN_NORM_FLOATS_ROWS || x_bytes(norm) > MOST_SHARED ||
+        norm->x.shape[0] > QRN_NORM_FLOATS_ROWS ||
         !qrn_x_is_little(norm->x.shape[0], norm->x.shape[1] / QRN_PIECE))
         return false;
     for (size_t i = 1; i < n_steps; i++) {

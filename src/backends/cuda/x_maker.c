@@ -46,7 +46,7 @@ bool qrn_x_of_norm(const struct qrn_rms_norm_args *a, struct qrn_x_maker *maker)
 bool qrn_x_is_read(const struct qrn_tensor *x, const struct qrn_tensor *of_product)
 {
     const int64_t heads = x->n_dims == 3 ? x->shape[1] : 1;
-    return of_product->n_dims == 2 && x->dtype == of_product->dtype &&
+    return of_product->n_dims == 2 && qrn_rows_are_aligned(x) && x->dtype == of_product->dtype &&
            x->data == of_product->data && x->shape[0] == of_product->shape[0] &&
            heads * last(x) == last(of_product) && (heads == 1 || x->stride[1] == last(x)) &&
            (x->shape[0] == 1 || x->stride[0] == of_product->stride[0]);

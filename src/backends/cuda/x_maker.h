@@ -24,7 +24,7 @@ bool qrn_x_of_sides(const struct qrn_tensor *a, const struct qrn_tensor *b,
                     struct qrn_x_maker *maker);
 /* All of maker but rounded. */
 bool qrn_x_of_norm(const struct qrn_rms_norm_args *args, struct qrn_x_maker *maker);
-/* Whether x, as an op stores it, is what a product reads: rows of heads side by side. */
+/* Whether x, as an op stores it, is what a product reads: rows of heads side by side, aligned. */
 bool qrn_x_is_read(const struct qrn_tensor *x, const struct qrn_tensor *of_product);
 /* Other blocks read while the first one stores: nothing that the op writes may be what it reads. */
 bool qrn_x_reads_apart(const struct qrn_step *step);
