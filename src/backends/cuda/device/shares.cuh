@@ -42,7 +42,7 @@ struct qrn_share_walk {
         if (i < 0) group = s.last, end = s.end;
         else if (i < n_whole) group = s.first + n_first + i;
         else if (i == n_whole && n_first) group = s.first, panel = s.begin;
-        else end = 0;
+        else group = s.first, end = 0;
     }
     __device__ __forceinline__ void start(const qrn_share &s, int n_panels)
     {
