@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "emulator/counts.h"
+#include "support/emulated_faults.h"
 #include "support/far_device.h"
 #include "support/op_test.h"
 #include "support/sanitized.h"
@@ -568,7 +568,7 @@ static void test_gpu_exact_batch(void **state)
 /* --- what goes wrong on a GPU --- */
 
 /* A sequence, a fork, a file: the first failure, with everything closed again. */
-static enum qrn_status run_session(struct qrn_device *dev, const char *path, struct qrn_error *err)
+static enum qrn_status run_session(struct qrn_device *dev, void *path, struct qrn_error *err)
 {
     static const int32_t ids[80] = {1, 2, 3, 4, 5};
     float logits[96];
@@ -596,49 +596,18 @@ static enum qrn_status run_session(struct qrn_device *dev, const char *path, str
     return s;
 }
 
-static struct emulated_counts counts(void *emulator)
-{
-    void (*count)(struct emulated_counts *);
-    void *p = dlsym(emulator, "emulated_count");
-    struct emulated_counts c = {0};
-    assert_non_null(p);
-    memcpy(&count, &p, sizeof p);
-    count(&c);
-    return c;
-}
-
-/* Runs sessions in which the n-th allocation fails, or the device is lost at the n-th launch, until one
- * passes: how many did not. */
-static int fail_in_turn(void *emulator, const char *variable, int step, enum qrn_status want)
-{
-    const char *path = make_toy(TOY_DENSE);
-    for (int n = 1, n_failed = 0;; n += step, n_failed++) {
-        struct qrn_error err = {.text = ""};
-        char text[16];
-        (void)snprintf(text, sizeof text, "%d", n);
-        assert_int_equal(setenv(variable, text, 1), 0);
-        struct qrn_device *dev = op_test_open_gpu(&err);
-        assert_int_equal(unsetenv(variable), 0);
-        const enum qrn_status s = run_session(dev, path, &err);
-        qrn_device_close(dev);
-        const struct emulated_counts c = counts(emulator);
-        if (c.allocations || c.shared_ranges || c.graph_execs || c.graphs || c.streams || c.modules)
-            fail_msg("%s %d: left are %ld allocations, %ld shared ranges, %ld graphs", variable, n,
-                     c.allocations, c.shared_ranges, c.graph_execs);
-        if (s == QRN_OK || s == QRN_ERR_UNSUPPORTED) return n_failed;
-        if (s != want) fail_msg("%s %d: %s: %s", variable, n, qrn_status_name(s), err.text);
-    }
-}
-
 static void test_gpu_failures(void **state)
 {
     (void)state;
-    const char *path = getenv("QRN_TEST_CUDA");
-    if (!path) path = QRN_TEST_EMULATOR;
-    void *emulator = *path && strcmp(path, "real") != 0 ? dlopen(path, RTLD_NOW) : NULL;
+    char path[512];
+    int n_failed;
+    void *emulator = emulator_open();
     if (!emulator) skip();
-    (void)fail_in_turn(emulator, "QRN_EMULATED_FAIL_ALLOC", 3, QRN_ERR_MEMORY);
-    (void)fail_in_turn(emulator, "QRN_EMULATED_LOSE_AT_LAUNCH", 37, QRN_ERR_DEVICE);
+    (void)snprintf(path, sizeof path, "%s", make_toy(TOY_DENSE));
+    (void)emulated_fault_in_turn(emulator, "QRN_EMULATED_FAIL_ALLOC", 3, QRN_ERR_MEMORY,
+                                 run_session, path, &n_failed);
+    (void)emulated_fault_in_turn(emulator, "QRN_EMULATED_LOSE_AT_LAUNCH", 37, QRN_ERR_DEVICE,
+                                 run_session, path, &n_failed);
     (void)dlclose(emulator);
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "emulator/counts.h"
+#include "support/emulated_faults.h"
 #include "support/far_device.h"
 #include "support/op_test.h"
 #include "support/sanitized.h"
@@ -577,17 +577,25 @@ static void test_gpu_exact_batch(void **state)
     qrn_device_close(dev);
 }
 
+struct split {
+    const char *path;
+    struct qrn_device *cpu;
+};
+
 /* A sequence, a fork, a file: the first failure, with everything closed again. */
-static enum qrn_status run_session(struct qrn_device *cpu, struct qrn_device *dev, const char *path,
-                                   struct qrn_error *err)
+static enum qrn_status run_session(struct qrn_device *dev, void *context, struct qrn_error *err)
 {
+    const struct split *on = context;
     static const int32_t ids[80] = {1, 2, 3, 4, 5};
     static const struct qrn_sampling sampling = {.temperature = 1.0f, .top_k = 5};
     char file[512];
     struct qrn_model *model = NULL;
     struct qrn_seq *seq = NULL, *fork = NULL;
-    const struct qrn_model_options o = {
-        .path = path, .device = dev, .host_device = cpu, .n_device_layers = 1, .max_batch = 64};
+    const struct qrn_model_options o = {.path = on->path,
+                                        .device = dev,
+                                        .host_device = on->cpu,
+                                        .n_device_layers = 1,
+                                        .max_batch = 64};
     (void)snprintf(file, sizeof file, "%s", temp_path("session.qrnseq"));
     enum qrn_status s = qrn_model_open(&o, &model, err);
     if (s == QRN_OK) s = qrn_seq_create(model, NULL, &seq, err);
@@ -608,53 +616,25 @@ static enum qrn_status run_session(struct qrn_device *cpu, struct qrn_device *de
     return s;
 }
 
-static struct emulated_counts counts(void *emulator)
+/* Sessions that fail one after the other, until one passes. */
+static void fail_in_turn(void *emulator, const char *variable, int step, enum qrn_status want,
+                         struct split *on)
 {
-    void (*count)(struct emulated_counts *);
-    void *p = dlsym(emulator, "emulated_count");
-    struct emulated_counts c = {0};
-    assert_non_null(p);
-    memcpy(&count, &p, sizeof p);
-    count(&c);
-    return c;
-}
-
-/* Sessions in which the n-th allocation fails, or the device is lost at the n-th launch, until one
- * passes: nothing is left behind. */
-static void fail_in_turn(void *emulator, const char *variable, int step, enum qrn_status want)
-{
-    const char *path = make_toy(TOY_DENSE);
-    struct qrn_device *cpu = test_device(1);
-    enum qrn_status s = want;
-    for (int n = 1; s == want; n += step) {
-        struct qrn_error err = {.text = ""};
-        char text[16];
-        (void)snprintf(text, sizeof text, "%d", n);
-        assert_int_equal(setenv(variable, text, 1), 0);
-        struct qrn_device *dev = op_test_open_gpu(&err);
-        assert_int_equal(unsetenv(variable), 0);
-        s = run_session(cpu, dev, path, &err);
-        qrn_device_close(dev);
-        const struct emulated_counts c = counts(emulator);
-        if (c.allocations || c.shared_ranges || c.graph_execs || c.graphs || c.streams || c.modules)
-            fail_msg("%s %d: left are %ld allocations, %ld shared ranges, %ld graphs", variable, n,
-                     c.allocations, c.shared_ranges, c.graph_execs);
-        if (s != want && s != QRN_OK)
-            fail_msg("%s %d: %s: %s", variable, n, qrn_status_name(s), err.text);
-        if (n == 1) assert_int_equal(s, want);
-    }
-    qrn_device_close(cpu);
+    int n_failed;
+    assert_int_equal(
+        emulated_fault_in_turn(emulator, variable, step, want, run_session, on, &n_failed), QRN_OK);
+    assert_true(n_failed > 0);
 }
 
 static void test_gpu_failures(void **state)
 {
     (void)state;
-    const char *path = getenv("QRN_TEST_CUDA");
-    if (!path) path = QRN_TEST_EMULATOR;
-    void *emulator = *path && strcmp(path, "real") != 0 ? dlopen(path, RTLD_NOW) : NULL;
+    void *emulator = emulator_open();
     if (!emulator) skip();
-    fail_in_turn(emulator, "QRN_EMULATED_FAIL_ALLOC", 1, QRN_ERR_MEMORY);
-    fail_in_turn(emulator, "QRN_EMULATED_LOSE_AT_LAUNCH", 19, QRN_ERR_DEVICE);
+    struct split on = {make_toy(TOY_DENSE), test_device(1)};
+    fail_in_turn(emulator, "QRN_EMULATED_FAIL_ALLOC", 1, QRN_ERR_MEMORY, &on);
+    fail_in_turn(emulator, "QRN_EMULATED_LOSE_AT_LAUNCH", 19, QRN_ERR_DEVICE, &on);
+    qrn_device_close(on.cpu);
     (void)dlclose(emulator);
 }
 

@@ -45,21 +45,6 @@ static float *sums_of(struct mem *m, const struct qrn_matmul_args *a)
     return out;
 }
 
-static struct qrn_tensor pack(struct mem *m, struct qrn_device *dev, const struct qrn_tensor *w)
-{
-    struct qrn_matmul_pack_args p = {.w = *w, .activation = QRN_ACT_BF16};
-    struct qrn_error err;
-    size_t n_bytes;
-    if (qrn_matmul_packed_bytes(dev, &p, &n_bytes, &err) != QRN_OK) fail_msg("%s", err.text);
-    if (n_bytes == 0) return (struct qrn_tensor){0};
-    p.packed = qrn_tensor_1d(QRN_U8, mem_guarded(m, n_bytes), (int64_t)n_bytes);
-    if (qrn_matmul_pack(dev, &p, &err) != QRN_OK) fail_msg("%s", err.text);
-    struct qrn_tensor packed = *w;
-    packed.data = p.packed.data;
-    packed.n_bytes = n_bytes;
-    return packed;
-}
-
 /* Every kernel of dev, on the first n_rows rows. */
 static void run_kernels(struct qrn_device *dev, const struct qrn_matmul_args *all, int64_t n_rows,
                         const float *want)
@@ -102,7 +87,8 @@ static void check_shape(struct devices d[3], int64_t n_rows, int64_t n, int64_t 
     const struct qrn_tensor x[2] = {a.x, to_bf16(&m, &a.x)}, w = a.w;
     static const int64_t some[] = {64, 300};
     for (size_t i = 0; i < d[0].n; i++) {
-        const struct qrn_tensor packed = pack(&m, d[1].dev[i], &w);
+        const struct qrn_tensor packed =
+            pack_weights(&m, d[1].dev[i], &(struct weights){.w = w}, QRN_ACT_BF16);
         for (int64_t c = 0; c < 33 + 2; c++) {
             const int64_t rows = c < 33 ? c + 1 : some[c - 33];
             const bool slow = SANITIZED || i + 1 == d[0].n; /* portable C has no tiles */

@@ -29,22 +29,12 @@ static size_t run_kernels(struct qrn_device *dev, const struct qrn_matmul_args *
     return n_run;
 }
 
-/* The weights as dev packs them, or absent. */
+/* The weights of a as dev packs them, or absent. */
 static struct qrn_tensor pack(struct mem *m, struct qrn_device *dev,
                               const struct qrn_matmul_args *a)
 {
-    struct qrn_matmul_pack_args p = {
-        .w = a->w, .scales = a->scales, .biases = a->biases, .activation = a->activation};
-    struct qrn_error err;
-    size_t n_bytes;
-    if (qrn_matmul_packed_bytes(dev, &p, &n_bytes, &err) != QRN_OK) fail_msg("%s", err.text);
-    if (n_bytes == 0) return (struct qrn_tensor){0};
-    p.packed = qrn_tensor_1d(QRN_U8, mem_guarded(m, n_bytes), (int64_t)n_bytes);
-    if (qrn_matmul_pack(dev, &p, &err) != QRN_OK) fail_msg("%s", err.text);
-    struct qrn_tensor packed = a->w;
-    packed.data = p.packed.data;
-    packed.n_bytes = n_bytes;
-    return packed;
+    const struct weights w = {.w = a->w, .scales = a->scales, .biases = a->biases};
+    return pack_weights(m, dev, &w, a->activation);
 }
 
 /* x as rounded rows, apart from each other in memory. */

@@ -7,33 +7,6 @@
 
 #include "support/weights.h"
 
-static struct qrn_device *open_gpu(void)
-{
-    struct qrn_error err;
-    struct devices d;
-    devices_open_for(&d, 1, QRN_OP_matmul); /* shares memory with it from now on */
-    devices_close(&d);
-    return op_test_open_gpu(&err);
-}
-
-/* Absent when there is no packed form. */
-static struct qrn_tensor pack(struct mem *m, struct qrn_device *dev, struct weights w)
-{
-    struct qrn_matmul_pack_args p = {
-        .w = w.w, .scales = w.scales, .biases = w.biases, .activation = QRN_ACT_Q8};
-    struct qrn_error err;
-    size_t n_bytes;
-    if (qrn_matmul_packed_bytes(dev, &p, &n_bytes, &err) != QRN_OK) fail_msg("%s", err.text);
-    if (n_bytes == 0) return (struct qrn_tensor){0};
-    p.packed = qrn_tensor_1d(QRN_U8, mem_guarded(m, n_bytes), (int64_t)n_bytes);
-    memset(p.packed.data, 0xcd, n_bytes);
-    if (qrn_matmul_pack(dev, &p, &err) != QRN_OK) fail_msg("%s", err.text);
-    struct qrn_tensor packed = w.w;
-    packed.data = p.packed.data;
-    packed.n_bytes = n_bytes;
-    return packed;
-}
-
 static struct qrn_tensor rounded(struct mem *m, struct qrn_device *dev, struct qrn_tensor x,
                                  enum qrn_dtype to)
 {
@@ -91,7 +64,7 @@ static void check(struct qrn_device *dev, size_t t, enum qrn_activation_type act
         assert_int_equal(n_in_rows, n_rows > 64 ? 1 : n_rows > 8 || n_rows * k > 60000 ? 2 : 3);
     const bool q8 = act == QRN_ACT_Q8 && qrn_has_integer_form(w.w.dtype);
     if (q8) {
-        a.w = pack(&m, dev, w);
+        a.w = pack_weights(&m, dev, &w, QRN_ACT_Q8);
         a.scales = a.biases = (struct qrn_tensor){0};
         a.layout = QRN_LAYOUT_PACKED;
         const size_t n_run = run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, what);
@@ -111,7 +84,7 @@ static void check(struct qrn_device *dev, size_t t, enum qrn_activation_type act
 static void test_rows(void **state)
 {
     (void)state;
-    struct qrn_device *dev = open_gpu();
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev) skip();
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
         const bool small = qrn_dtype_info(weight_types[t].dtype)->block_elements <= 32;
@@ -135,7 +108,7 @@ static void test_floats(void **state)
         int64_t m, n, k;
     } cases[] = {{1, 5, 64},     {3, 40, 100}, {9, 70, 1030}, {33, 35, 515},  {21, 70, 136},
                  {70, 130, 256}, {8, 77, 200}, {6, 32, 8},    {30, 410, 264}, {64, 330, 136}};
-    struct qrn_device *dev = open_gpu();
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev) skip();
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (size_t t = 0; t < 4; t++)
@@ -149,14 +122,14 @@ static void test_pieces(void **state)
 {
     (void)state;
     enum { N = QRN_PACK_ROWS + 21 };
-    struct qrn_device *dev = open_gpu();
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev) skip();
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
         struct mem m = {0};
         struct rng r = {3 * t};
         const struct weights w =
             random_weights(&m, &r, t, 2, (const int64_t[]){N, 512}, 64, QRN_F16);
-        const struct qrn_tensor whole = pack(&m, dev, w);
+        const struct qrn_tensor whole = pack_weights(&m, dev, &w, QRN_ACT_Q8);
         size_t done = 0;
         for (int64_t first = 0; whole.n_dims && first < N; first += QRN_PACK_ROWS) {
             const int64_t n = N - first < QRN_PACK_ROWS ? N - first : QRN_PACK_ROWS;
@@ -165,7 +138,7 @@ static void test_pieces(void **state)
                 part.scales = qrn_tensor_slice(w.scales, 0, first, n);
                 part.biases = qrn_tensor_slice(w.biases, 0, first, n);
             }
-            const struct qrn_tensor piece = pack(&m, dev, part);
+            const struct qrn_tensor piece = pack_weights(&m, dev, &part, QRN_ACT_Q8);
             if (done + piece.n_bytes > whole.n_bytes ||
                 memcmp(piece.data, (const char *)whole.data + done, piece.n_bytes) != 0)
                 fail_msg("%s: rows from %d on", qrn_dtype_info(w.w.dtype)->name, (int)first);
@@ -206,7 +179,7 @@ static void check_experts(struct qrn_device *dev, size_t t, int n_tokens, int n)
     }
     run_kernels(dev, QRN_OP_matmul_id, &a, &a.out, want, "experts in rows");
     if (!bf16) {
-        a.w = pack(&m, dev, w);
+        a.w = pack_weights(&m, dev, &w, QRN_ACT_Q8);
         a.layout = QRN_LAYOUT_PACKED;
         assert_int_equal(run_kernels(dev, QRN_OP_matmul_id, &a, &a.out, want, "experts, packed"),
                          n_tokens * TOP_K > 32 ? 1 : 3);
@@ -219,7 +192,7 @@ static void check_experts(struct qrn_device *dev, size_t t, int n_tokens, int n)
 static void test_experts(void **state)
 {
     (void)state;
-    struct qrn_device *dev = open_gpu();
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev) skip();
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
         const enum qrn_dtype dtype = weight_types[t].dtype;
@@ -237,7 +210,7 @@ static void test_shares(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof n_multiprocessors / sizeof *n_multiprocessors; i++) {
         setenv("QRN_EMULATED_MULTIPROCESSORS", n_multiprocessors[i], 1);
-        struct qrn_device *dev = open_gpu();
+        struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
         unsetenv("QRN_EMULATED_MULTIPROCESSORS");
         if (!dev) skip();
         for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
@@ -260,7 +233,7 @@ static void test_shares(void **state)
 static void test_long_rows(void **state)
 {
     (void)state;
-    struct qrn_device *dev = open_gpu();
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev) skip();
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
         if (weight_types[t].dtype != QRN_BF16) continue;
@@ -274,7 +247,7 @@ static void test_long_rows(void **state)
 static void test_processor(void **state)
 {
     (void)state;
-    struct qrn_device *dev = open_gpu(), *cpu;
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul), *cpu;
     struct qrn_error err;
     if (!dev) skip();
     assert_int_equal(qrn_device_open(NULL, &cpu, &err), QRN_OK);

@@ -7,15 +7,6 @@
 
 #include "support/weights.h"
 
-static struct qrn_device *open_gpu(void)
-{
-    struct qrn_error err;
-    struct devices d;
-    devices_open_for(&d, 1, QRN_OP_matmul); /* shares memory with it from now on */
-    devices_close(&d);
-    return op_test_open_gpu(&err);
-}
-
 static size_t index_of(enum qrn_dtype dtype)
 {
     size_t t = 0;
@@ -29,23 +20,6 @@ static const struct qrn_kernel *kernel_of(struct qrn_device *dev, enum qrn_op_id
     for (size_t i = 0; (k = qrn_kernel_at(dev, op, i)) != NULL; i++)
         if (strstr(k->name, ".wgmma")) return k;
     return NULL;
-}
-
-/* The image for QRN_ACT_Q8 serves. */
-static struct qrn_tensor pack(struct mem *m, struct qrn_device *dev, struct weights w)
-{
-    struct qrn_matmul_pack_args p = {
-        .w = w.w, .scales = w.scales, .biases = w.biases, .activation = QRN_ACT_Q8};
-    struct qrn_error err;
-    size_t n_bytes;
-    if (qrn_matmul_packed_bytes(dev, &p, &n_bytes, &err) != QRN_OK) fail_msg("%s", err.text);
-    assert_true(n_bytes > 0);
-    p.packed = qrn_tensor_1d(QRN_U8, mem_guarded(m, n_bytes), (int64_t)n_bytes);
-    if (qrn_matmul_pack(dev, &p, &err) != QRN_OK) fail_msg("%s", err.text);
-    struct qrn_tensor packed = w.w;
-    packed.data = p.packed.data;
-    packed.n_bytes = n_bytes;
-    return packed;
 }
 
 static float rounded(float x)
@@ -119,7 +93,7 @@ static void check_packed(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n
     struct qrn_error err;
     const struct weights w =
         random_weights(&m, &r, index_of(dtype), 2, (const int64_t[]){n, k}, group, scales_type);
-    const struct qrn_matmul_args a = {.w = pack(&m, dev, w),
+    const struct qrn_matmul_args a = {.w = pack_weights(&m, dev, &w, QRN_ACT_Q8),
                                       .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, k}),
                                       .out =
                                           mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
@@ -139,7 +113,7 @@ static void check_packed(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n
 static void test_packed(void **state)
 {
     (void)state;
-    struct qrn_device *dev = open_gpu();
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev || !kernel_of(dev, QRN_OP_matmul)) skip();
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
         const enum qrn_dtype type = weight_types[t].dtype;
@@ -160,7 +134,7 @@ static void test_packed_edges(void **state)
     static const struct {
         int64_t m, n, k;
     } cases[] = {{1, 1, 32}, {65, 129, 96}, {128, 128, 128}, {129, 300, 160}, {257, 1290, 64}};
-    struct qrn_device *dev = open_gpu();
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev || !kernel_of(dev, QRN_OP_matmul)) skip();
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         check_packed(dev, c % 2 ? QRN_Q8_0 : QRN_Q4_0, cases[c].m, cases[c].n, cases[c].k, 32,
@@ -177,7 +151,7 @@ static void test_bf16(void **state)
         int64_t m, n, k;
     } cases[] = {{65, 1, 8},     {129, 65, 200}, {200, 300, 72},
                  {257, 130, 64}, {300, 300, 64}, {600, 700, 64}};
-    struct qrn_device *dev = open_gpu();
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev || !kernel_of(dev, QRN_OP_matmul)) skip();
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct mem m = {0};
@@ -215,7 +189,7 @@ static void test_bf16_batches(void **state)
     (void)state;
     struct mem m = {0};
     struct rng r = {3};
-    struct qrn_device *dev = open_gpu();
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev || !kernel_of(dev, QRN_OP_matmul)) skip();
     const struct qrn_tensor wide =
         random_weights(&m, &r, index_of(QRN_BF16), 4, (const int64_t[]){2, 2, 40, 96}, 32, QRN_F32)
@@ -262,7 +236,7 @@ static void check_experts(struct qrn_device *dev, enum qrn_dtype dtype, int64_t 
     const struct weights w =
         random_weights(&m, &r, index_of(dtype), 3, (const int64_t[]){E, N, K}, 64, QRN_F16);
     struct qrn_matmul_id_args a = {
-        .w = bf16 ? w.w : pack(&m, dev, w),
+        .w = bf16 ? w.w : pack_weights(&m, dev, &w, QRN_ACT_Q8),
         .x = mem_filled(&m, &r, 1.0, 3, (const int64_t[]){n_tokens, n_x, K}),
         .ids = mem_tensor(&m, QRN_I32, 2, (const int64_t[]){n_tokens, TOP_K}),
         .out = mem_tensor(&m, QRN_F32, 3, (const int64_t[]){n_tokens, TOP_K, N}),
@@ -284,7 +258,7 @@ static void check_experts(struct qrn_device *dev, enum qrn_dtype dtype, int64_t 
 static void test_experts(void **state)
 {
     (void)state;
-    struct qrn_device *dev = open_gpu();
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev || !kernel_of(dev, QRN_OP_matmul_id)) skip();
     check_experts(dev, QRN_BF16, 70, 1, EVENLY);
     check_experts(dev, QRN_BF16, 70, 2, SOME_TO_NONE);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "emulator/counts.h"
+#include "support/emulated_faults.h"
 
 enum { MEMORY_BYTES = 48 << 20 };
 
@@ -85,18 +85,11 @@ struct qrn_tensor joint_test_addresses(struct joint_test *j, const uint64_t *val
 /* Launches so far; 0 where they are not counted. */
 static long n_launches(void)
 {
-    const char *path = getenv("QRN_TEST_CUDA");
-    void (*count)(struct emulated_counts *);
-    struct emulated_counts c = {0};
-    if (!path) path = QRN_TEST_EMULATOR;
-    void *emulator = strcmp(path, "real") != 0 ? dlopen(path, RTLD_NOW) : NULL;
+    void *emulator = emulator_open();
     if (!emulator) return 0;
-    void *p = dlsym(emulator, "emulated_count");
-    assert_non_null(p);
-    memcpy(&count, &p, sizeof p);
-    count(&c);
+    const long n = emulator_counts(emulator).launches;
     (void)dlclose(emulator);
-    return c.launches;
+    return n;
 }
 
 /* Memory after each of two submits; returns the launches of the first. */

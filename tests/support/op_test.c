@@ -217,6 +217,15 @@ void devices_close(struct devices *d)
     d->n = 0;
 }
 
+struct qrn_device *op_test_open_gpu_for(enum qrn_op_id op)
+{
+    struct qrn_error err;
+    struct devices d;
+    devices_open_for(&d, 1, op);
+    devices_close(&d);
+    return op_test_open_gpu(&err);
+}
+
 enum { MAX_ARGS = 4096, MAX_OPERANDS = 32 };
 
 /* Copies of the memory behind written operands, to restore it between kernels. */

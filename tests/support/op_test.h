@@ -49,6 +49,8 @@ void devices_open_for(struct devices *d, int n_threads, enum qrn_op_id op);
 /* That GPU, opened once more; NULL when there is none. */
 struct qrn_device *op_test_open_gpu(struct qrn_error *err);
 struct qrn_device *op_test_open_gpu_apart(struct qrn_error *err); /* without joints */
+/* The same for tests of op, whose memory it shares from now on; NULL when there is none. */
+struct qrn_device *op_test_open_gpu_for(enum qrn_op_id op);
 void devices_close(struct devices *d);
 
 /* Runs the reference of op into F64 copies of the written operands, then every kernel of dev that

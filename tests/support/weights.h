@@ -84,4 +84,23 @@ static inline struct weights random_weights(struct mem *m, struct rng *r, size_t
     return out;
 }
 
+/* w as dev packs it, in guarded memory; absent when there is no packed form. */
+static inline struct qrn_tensor pack_weights(struct mem *m, struct qrn_device *dev,
+                                             const struct weights *w,
+                                             enum qrn_activation_type activation)
+{
+    struct qrn_matmul_pack_args p = {
+        .w = w->w, .scales = w->scales, .biases = w->biases, .activation = activation};
+    struct qrn_tensor packed = w->w;
+    struct qrn_error err;
+    if (qrn_matmul_packed_bytes(dev, &p, &packed.n_bytes, &err) != QRN_OK)
+        fail_msg("%s", err.text);
+    if (packed.n_bytes == 0) return (struct qrn_tensor){0};
+    packed.data = mem_guarded(m, packed.n_bytes);
+    memset(packed.data, 0xcd, packed.n_bytes);
+    p.packed = qrn_tensor_1d(QRN_U8, packed.data, (int64_t)packed.n_bytes);
+    if (qrn_matmul_pack(dev, &p, &err) != QRN_OK) fail_msg("%s", err.text);
+    return packed;
+}
+
 #endif
