@@ -141,20 +141,26 @@ static void run_warp(size_t first)
     } while (meet(first));
 }
 
-static bool any_runs(void)
+bool emulator_is_slow(const struct thread *t)
+{
+    return (t - b->threads) / WARP == emulator_faults.slow_warp;
+}
+
+static bool any_runs(bool slow)
 {
     for (unsigned i = 0; i < b->n_threads; i++)
-        if (b->threads[i].state == RUNS) return true;
+        if (b->threads[i].state == RUNS && emulator_is_slow(&b->threads[i]) == slow) return true;
     return false;
 }
 
 /* Phases that have ended by now, with all that was under way. */
-static bool release_phases(void)
+static bool release_phases(bool slow)
 {
     bool any = false;
     for (unsigned i = 0; i < b->n_threads; i++) {
         struct thread *t = &b->threads[i];
-        if (t->state != AT_PHASE || !emulator_phase_ended(t->barrier, t->parity)) continue;
+        if (t->state != AT_PHASE || emulator_is_slow(t) != slow) continue;
+        if (!emulator_phase_ended(t->barrier, t->parity)) continue;
         t->state = RUNS;
         any = true;
     }
@@ -187,9 +193,20 @@ static bool all_ended(void)
     return true;
 }
 
-static bool run_block(const struct work *w)
+/* Lets go on what can: the slow warp when nobody else does.  Whether any did. */
+static bool run_warps(bool slow)
 {
     const size_t n_warps = (b->n_threads + WARP - 1) / WARP;
+    if (!any_runs(slow) && !release_phases(slow)) return false;
+    for (size_t i = 0; i < n_warps && !*emulator_message; i++) {
+        const size_t first = (emulator_faults.reverse ? n_warps - 1 - i : i) * WARP;
+        if (emulator_is_slow(&b->threads[first]) == slow) run_warp(first);
+    }
+    return true;
+}
+
+static bool run_block(const struct work *w)
+{
     if (w->shared_bytes) memset(emulated_dynamic_shared, 0xff, w->shared_bytes);
     b->number++;
     memset(b->n_arrived, 0, sizeof b->n_arrived);
@@ -204,11 +221,8 @@ static bool run_block(const struct work *w)
         fiber_begin(&t->fiber, i, thread_main);
     }
     while (!all_ended()) {
-        for (size_t i = 0; i < n_warps && !*emulator_message; i++)
-            run_warp((emulator_faults.reverse ? n_warps - 1 - i : i) * WARP);
+        if (!run_warps(false) && !run_warps(true) && !release_block()) return false;
         if (*emulator_message) return false;
-        if (any_runs() || release_phases() || all_ended()) continue;
-        if (!release_block()) return false;
     }
     return true;
 }

@@ -48,6 +48,8 @@ struct block {
 };
 extern struct block emulator_block;
 
+/* Whether it waits for all others wherever it may (QRN_EMULATED_SLOW_WARP). */
+bool emulator_is_slow(const struct thread *t);
 /* Leaves the thread that runs in a state in which it waits. */
 void emulator_wait(enum state state);
 

@@ -45,6 +45,7 @@ EXPORTED CUresult cuInit(unsigned flags)
         .lose_at_launch = number_of("QRN_EMULATED_LOSE_AT_LAUNCH", 0),
         .sm = (int)number_of("QRN_EMULATED_SM", 90),
         .multiprocessors = (int)number_of("QRN_EMULATED_MULTIPROCESSORS", 4),
+        .slow_warp = (int)number_of("QRN_EMULATED_SLOW_WARP", -1),
         .reverse = number_of("QRN_EMULATED_REVERSE", 0) != 0,
         .late = number_of("QRN_EMULATED_LATE", 0) != 0,
         .memory = (size_t)number_of("QRN_EMULATED_MEMORY", 1L << 40),

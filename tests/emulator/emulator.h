@@ -10,7 +10,9 @@
  *     QRN_EMULATED_LOSE_AT_LAUNCH   at this launch from now on the context is lost
  *     QRN_EMULATED_MEMORY           bytes that the device has; 2^40 without
  *     QRN_EMULATED_LATE             work is done when somebody waits for it
- *     QRN_EMULATED_REVERSE          warps and lanes run in reverse order: what differs is a race */
+ *     QRN_EMULATED_REVERSE          warps and lanes run in reverse order: what differs is a race
+ *     QRN_EMULATED_SLOW_WARP        this warp of each block does a step only when no other can: what then
+ *                                   never ends counts on its speed */
 #ifndef QUERN_TESTS_EMULATOR_H
 #define QUERN_TESTS_EMULATOR_H
 
@@ -66,7 +68,7 @@ struct CUstream_st {
 
 struct faults {
     long fail_alloc, lose_at_launch; /* counted down; 0: never */
-    int sm, multiprocessors;
+    int sm, multiprocessors, slow_warp; /* slow_warp -1: none */
     bool reverse, late;
     size_t memory;
 };

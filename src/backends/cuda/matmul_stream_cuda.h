@@ -11,7 +11,7 @@ enum {
     QRN_STREAM_COLUMNS = 8, /* rows of x at once, at most */
     QRN_STREAM_SUMS = 4,    /* stages whose sums may wait */
     /* At most: a warp that comes to a stage knows by one bit that the last sums in that place were taken, so
-     * it must not be two rounds ahead of those that are taken while the stage is copied. */
+     * it must not be two rounds ahead of those that were taken before the stage was copied. */
     QRN_STREAM_STAGES = 2 * QRN_STREAM_SUMS - 1,
     QRN_STREAM_X = 144,      /* bytes of 128 k of a row of x in shared memory: codes, eight sums */
     QRN_STREAM_P = 36,       /* floats of a column's sums of a panel: of 32 rows, then d */

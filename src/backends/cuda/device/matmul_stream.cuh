@@ -59,7 +59,8 @@ struct qrn_stream_shared {
     char *ring;
     float *sums, *d; /* d of x: [panel][row] */
     uint8_t *x;      /* [panel][row][QRN_STREAM_X] */
-    qrn_barrier *full, *done, *taken;
+    qrn_barrier *full, *done, *freed; /* of a place in the ring: copied, multiplied by all warps, added */
+    qrn_barrier *taken;               /* of a place for sums */
     qrn_q8_act *own; /* of each warp */
     float (*squares)[X_NORM_WARPS]; /* of rows of x */
 };
@@ -227,7 +228,7 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
             qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
         }
         const int n_here = walk.n_here(), piece = walk.piece;
-        /* Also of stages in which it has no panel: a round ahead of copies parities would deceive it. */
+        /* All warps come to all stages: a round ahead of copies or behind them parities would deceive them. */
         qrn_barrier_wait(&s.full[ring.at], ring.parity);
         if (at < n_here) {
             const int first = (walk.panel + at) * p.job.tile_rows;
@@ -239,12 +240,9 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
             if constexpr (COLUMNS == 1) to[lane] = qrn_stream_panel_of_one<dtype>(form, p.flip, panel, x);
             else qrn_stream_panel_of_eight<dtype>(form, p.flip, panel, x, n_rows, to);
             __syncwarp();
-            /* Whoever has the last panel arrives for those that are missing. */
-            if (lane == 0)
-                for (int i = at + 1 < n_here ? QRN_STREAM_PANELS - 1 : at; i < QRN_STREAM_PANELS; i++)
-                    qrn_barrier_arrive(&s.done[ring.at]);
             at += QRN_STREAM_WARPS;
         }
+        if (lane == 0) qrn_barrier_arrive(&s.done[ring.at]);
         at -= n_here;
         walk.next(share, p.n_panels);
         begins = walk.piece != piece;
@@ -303,7 +301,7 @@ static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_st
                                                              const qrn_share &share)
 {
     qrn_stream_copies copies;
-    qrn_stream_place ring, sums;
+    qrn_stream_place ring;
     if (p.job.ids) qrn_grid_waits();
     copies.start(p, share);
 #pragma unroll 1
@@ -311,12 +309,10 @@ static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_st
 #pragma unroll 1
     for (int i = 0; i < p.ahead; i++) copies.ask(p, i * p.stage_bytes);
     while (copies.walk.end) {
-        qrn_barrier_wait(&s.done[ring.at], ring.parity);
-        qrn_barrier_wait(&s.taken[sums.at], sums.parity); /* see QRN_STREAM_STAGES */
+        qrn_barrier_wait(&s.freed[ring.at], ring.parity);
         copies.copy(p, share, s.ring + ring.at * p.stage_bytes, &s.full[ring.at]);
         if (p.ahead) copies.ask(p, (p.ahead - 1) * p.stage_bytes);
         ring.next(p.n_stages);
-        sums.next(QRN_STREAM_SUMS);
     }
 }
 
@@ -407,7 +403,10 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
         qrn_stream_add<COLUMNS>(s.sums + sums.at * qrn_stream_sums_floats(p), p.job.tile_rows, walk.n_here(),
                                 n_rows, acc);
         __syncwarp();
-        if (lane == 0) qrn_barrier_arrive(&s.taken[sums.at]);
+        if (lane == 0) {
+            qrn_barrier_arrive(&s.taken[sums.at]);
+            qrn_barrier_arrive(&s.freed[ring.at]);
+        }
         const int end = walk.end, piece = walk.piece;
         const int64_t n = (int64_t)(walk.group - i_tile * p.n_groups) * QRN_PANEL_ROWS + lane;
         walk.next(share, p.n_panels);
@@ -427,7 +426,8 @@ template <int dtype, int COLUMNS>
 static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream_params &p)
 {
     QRN_DYNAMIC_SHARED(char, memory);
-    __shared__ qrn_barrier full[QRN_STREAM_STAGES], done[QRN_STREAM_STAGES], taken[QRN_STREAM_SUMS];
+    __shared__ qrn_barrier full[QRN_STREAM_STAGES], done[QRN_STREAM_STAGES], freed[QRN_STREAM_STAGES],
+        taken[QRN_STREAM_SUMS];
     __shared__ qrn_q8_act own[QRN_STREAM_WARPS];
     __shared__ float squares[COLUMNS][X_NORM_WARPS];
     const qrn_share share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
@@ -437,11 +437,12 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     s.x = (uint8_t *)memory + p.n_stages * p.stage_bytes;
     s.sums = (float *)(s.x + n_x * QRN_STREAM_X);
     s.d = s.sums + QRN_STREAM_SUMS * qrn_stream_sums_floats(p);
-    s.full = full, s.done = done, s.taken = taken, s.own = own, s.squares = squares;
+    s.full = full, s.done = done, s.freed = freed, s.taken = taken, s.own = own, s.squares = squares;
     if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
         for (int i = 0; i < p.n_stages; i++) {
             qrn_barrier_init(&full[i], 1);
-            qrn_barrier_init(&done[i], QRN_STREAM_PANELS);
+            qrn_barrier_init(&done[i], QRN_STREAM_WARPS);
+            qrn_barrier_init(&freed[i], 1);
         }
         for (int i = 0; i < QRN_STREAM_SUMS; i++) qrn_barrier_init(&taken[i], 1);
         qrn_barriers_are_ready();
