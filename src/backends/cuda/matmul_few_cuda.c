@@ -3,7 +3,6 @@
 #include "backends/cuda/matmul_few_cuda.h"
 #include "backends/cuda/matmul_prepare.h"
 #include "backends/cuda/tensor_map.h"
-#include "backends/cuda/x_maker.h"
 
 QRN_CUDA_IMAGE(matmul_few_sm90a);
 
@@ -39,10 +38,9 @@ static bool fits(const struct qrn_matmul_params *p, int rows, int64_t shared, st
     return n >= LEAST_SLOTS;
 }
 
-/* makes: blocks make x, while as much as possible of their weights comes. */
-static bool find_cut(const struct qrn_matmul_params *p, int rows, bool makes, struct cut *out)
+static bool find_cut(const struct qrn_matmul_params *p, int rows, struct cut *out)
 {
-    return (!makes && fits(p, rows, HALF_SHARED, out)) || fits(p, rows, MOST_SHARED, out);
+    return fits(p, rows, HALF_SHARED, out) || fits(p, rows, MOST_SHARED, out);
 }
 
 /* Half as many rows where a quarter of all blocks would have none. */
@@ -70,7 +68,7 @@ static bool takes(const struct qrn_matmul_params *p, bool ok)
     struct cut cut;
     const struct qrn_tensor_box box = box_of_w(p, 32);
     return groups_of(p, 16) <= INT32_MAX / 2 / panels_of(p) && qrn_cuda_can_map(&box) &&
-           find_cut(p, 32, false, &cut);
+           find_cut(p, 32, &cut);
 }
 
 /* Bytes from a row of x to the next where all are whole fours of elements, aligned; else 0. */
@@ -89,8 +87,7 @@ static size_t scratch(struct qrn_matmul_params *p)
     return 16;
 }
 
-static void run_made(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
-                     struct qrn_x_maker maker)
+static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 {
     static const struct qrn_cuda_function f16 = {qrn_cuda_image_matmul_few_sm90a,
                                                  "qrn_matmul_few16_bf16", MOST_SHARED},
@@ -98,11 +95,10 @@ static void run_made(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
                                                  "qrn_matmul_few32_bf16", MOST_SHARED};
     const int rows = choose_rows(job, s->cuda->n_multiprocessors);
     struct cut cut;
-    if (job->most_rows == 0 || job->w.n == 0 || !find_cut(job, rows, maker.made, &cut)) return;
+    if (job->most_rows == 0 || job->w.n == 0 || !find_cut(job, rows, &cut)) return;
     const int64_t n_groups = groups_of(job, rows), n = s->cuda->n_multiprocessors,
                   n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job);
     struct qrn_matmul_few_params p = {.job = *job,
-                                      .maker = maker,
                                       .handover = s->cuda->handover,
                                       .x_stride = stride_of_fours(job),
                                       .share = (int32_t)(n_panels / n_blocks),
@@ -118,26 +114,6 @@ static void run_made(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
                                            .n_threads = QRN_FEW_THREADS,
                                            .shared_bytes = (unsigned)cut.shared_bytes},
                     &p);
-}
-
-static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
-{
-    run_made(s, job, (struct qrn_x_maker){0});
-}
-
-bool qrn_cuda_few_makes(const struct qrn_matmul_args *args)
-{
-    struct qrn_matmul_params p;
-    return qrn_cuda_matmul_job(args, &p) && p.x_dtype == QRN_BF16 && p.w.n > 0 &&
-           p.w.k % QRN_PANEL_K == 0 && qrn_x_is_little(p.most_rows, panels_of(&p));
-}
-
-void qrn_cuda_few_run_made(struct qrn_cuda_stream *s, const struct qrn_matmul_args *args,
-                           struct qrn_x_maker maker)
-{
-    struct qrn_matmul_params p;
-    (void)qrn_cuda_matmul_job(args, &p);
-    run_made(s, &p, maker);
 }
 
 static const char serves[] = "bf16 weights in rows, bf16 activations: at most 8 rows of x";

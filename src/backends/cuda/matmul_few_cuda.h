@@ -26,7 +26,6 @@ QRN_FORM_FUNCTION int qrn_few_panel_bytes(int rows)
 struct qrn_matmul_few_params {
     struct qrn_tensor_map w;
     struct qrn_matmul_params job; /* one matrix */
-    struct qrn_x_maker maker;     /* of rows of x, if blocks make them */
     uint64_t handover;            /* qrn_stream_handover of each block */
     int64_t x_stride;        /* bytes from a row of x to the next, of aligned fours; 0: not so */
     int32_t share, n_longer; /* panels that a block takes; blocks that take one more */

@@ -2,7 +2,6 @@
  * matmul and matmul_id of packed weights with few rows of rounded activations, on Hopper. */
 #include "backends/cuda/matmul_prepare.h"
 #include "backends/cuda/matmul_stream_cuda.h"
-#include "backends/cuda/x_maker.h"
 
 QRN_CUDA_IMAGE(matmul_stream_blocks_sm90a);
 QRN_CUDA_IMAGE(matmul_stream_k_sm90a);
@@ -65,14 +64,13 @@ static bool fits(const struct qrn_matmul_params *p, int tile_rows, int64_t share
     return n >= least;
 }
 
-/* makes: blocks make x, while as much as possible of their weights comes. */
-static bool find_cut(const struct qrn_matmul_params *p, bool makes, struct cut *out)
+static bool find_cut(const struct qrn_matmul_params *p, struct cut *out)
 {
     int rows = p->ids || p->most_rows < 1 ? 1 : QRN_STREAM_COLUMNS;
     if (rows > p->most_rows) rows = (int)p->most_rows;
     if (panels_of(p) > 4096) return false;
     for (; rows > 0; rows--) {
-        if (!makes && fits(p, rows, HALF_SHARED, LEAST_STAGES, out)) return true;
+        if (fits(p, rows, HALF_SHARED, LEAST_STAGES, out)) return true;
         if (fits(p, rows, MOST_SHARED, LEAST_STAGES, out)) return true;
     }
     return fits(p, 1, MOST_SHARED, 2, out);
@@ -84,7 +82,7 @@ static bool takes(const struct qrn_matmul_params *p, bool ok)
     if (!ok || !p->w.packed || p->acts != QRN_ACTS_Q8 || p->w.k <= 0) return false;
     if (p->ids ? p->n_slots > MOST_SLOTS : p->most_rows > MOST_ROWS) return false;
     if (!p->ids && p->n_matrices != 1) return false;
-    return groups_of(p) <= INT32_MAX / MOST_ROWS / panels_of(p) && find_cut(p, false, &cut);
+    return groups_of(p) <= INT32_MAX / MOST_ROWS / panels_of(p) && find_cut(p, &cut);
 }
 
 /* So that there is a place to hand sums over. */
@@ -94,19 +92,17 @@ static size_t scratch(struct qrn_matmul_params *p)
     return 16;
 }
 
-static void run_made(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
-                     struct qrn_x_maker maker)
+static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 {
     struct cut cut;
     if ((job->ids ? job->n_slots : job->most_rows) == 0 || job->w.n == 0) return;
-    if (!find_cut(job, maker.made, &cut)) return;
+    if (!find_cut(job, &cut)) return;
     qrn_cuda_cut_rows(job, cut.tile_rows, false);
     const int64_t n_groups = groups_of(job) * job->n_tiles, n = s->cuda->n_multiprocessors,
                   n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job),
                   stage = QRN_STREAM_PANELS * job->w.panel_bytes;
     const struct qrn_matmul_stream_params p = {
         .job = *job,
-        .maker = maker,
         .handover = s->cuda->handover,
         .share = (int32_t)(n_panels / n_blocks),
         .n_longer = (int32_t)(n_panels % n_blocks),
@@ -122,28 +118,6 @@ static void run_made(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
                                            .n_threads = QRN_STREAM_THREADS,
                                            .shared_bytes = (unsigned)cut.shared_bytes},
                     &p);
-}
-
-static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
-{
-    run_made(s, job, (struct qrn_x_maker){0});
-}
-
-bool qrn_cuda_stream_makes(const struct qrn_matmul_args *args)
-{
-    struct qrn_matmul_params p;
-    struct cut cut;
-    return qrn_cuda_matmul_job(args, &p) && p.x_dtype == QRN_Q8_ACT && p.w.n > 0 &&
-           qrn_x_is_little(p.most_rows, panels_of(&p)) && find_cut(&p, true, &cut) &&
-           cut.tile_rows == p.most_rows;
-}
-
-void qrn_cuda_stream_run_made(struct qrn_cuda_stream *s, const struct qrn_matmul_args *args,
-                              struct qrn_x_maker maker)
-{
-    struct qrn_matmul_params p;
-    (void)qrn_cuda_matmul_job(args, &p);
-    run_made(s, &p, maker);
 }
 
 static const char serves[] = "packed weights, 8-bit activations: at most 64 rows of x, 32 slots";

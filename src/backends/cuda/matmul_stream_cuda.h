@@ -4,7 +4,6 @@
 #define QUERN_BACKENDS_CUDA_MATMUL_STREAM_CUDA_H
 
 #include "backends/cuda/matmul_cuda.h"
-#include "backends/cuda/x_maker_cuda.h"
 
 enum {
     QRN_STREAM_PANELS = 8,  /* of a stage, at most */
@@ -26,7 +25,6 @@ struct qrn_stream_handover {
 
 struct qrn_matmul_stream_params {
     struct qrn_matmul_params job;
-    struct qrn_x_maker maker;   /* of rows of x, if blocks make them: then they are one tile */
     uint64_t handover;          /* qrn_stream_handover of each block */
     int32_t share, n_longer;    /* panels that a block takes; blocks that take one more */
     int32_t n_panels, n_groups; /* of a group; of a matrix */

@@ -25,6 +25,7 @@ struct qrn_l2_norm_params {
  * has the same bits among any number of others. */
 enum {
     QRN_NORM_WARP_ROW = 1024,
+    QRN_NORM_WIDE_WARPS = 32,
     QRN_NORM_BLOCK_ROW = 8192 /* that a block holds in registers */
 };
 

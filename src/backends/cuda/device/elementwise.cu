@@ -11,12 +11,13 @@ static __device__ __forceinline__ void elementwise(const qrn_elementwise_params 
          piece += step) {
         const int64_t row = piece / p.pieces_per_row;
         const int64_t i = (piece - row * p.pieces_per_row) * QRN_PIECE + 4 * qrn_lane();
+        const qrn_row_place at = qrn_place_of_row(p.shape, row);
         float x[4], y[4];
-        qrn_load4((const float *)qrn_row(p.x, p.shape, row), i, p.shape.d, x);
-        qrn_load4((const float *)qrn_row(p.y, p.shape, row), i, p.shape.d, y);
+        qrn_load4((const float *)qrn_row(p.x, at), i, p.shape.d, x);
+        qrn_load4((const float *)qrn_row(p.y, at), i, p.shape.d, y);
 #pragma unroll
         for (int j = 0; j < 4; j++) x[j] = f(x[j], y[j]);
-        qrn_store4_as(p.out_dtype, qrn_row(p.out, p.shape, row), i, p.shape.d, x);
+        qrn_store4_as(p.out_dtype, qrn_row(p.out, at), i, p.shape.d, x);
     }
 }
 

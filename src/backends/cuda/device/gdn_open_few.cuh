@@ -191,7 +191,7 @@ struct few_block {
 };
 
 /* What no block of a token takes: a slice of FALLBACK columns of a head. */
-static __device__ __forceinline__ void few_other(const qrn_gdn_open_chunk_params &p, char *shared,
+static __device__ __noinline__ void few_other(const qrn_gdn_open_chunk_params &p, char *shared,
                                                  int s, int h, int slice)
 {
     const int64_t item = ((int64_t)s * p.x.heads.n_v + h) * (D / FALLBACK) + slice;

@@ -22,7 +22,7 @@ static __device__ __forceinline__ const uint8_t *weights_of(const qrn_gdn_gate_r
 }
 
 /* Element `row` of token t of the product, by a warp; stores it if asked to. */
-static __device__ __forceinline__ float gate_row(const qrn_gdn_gate_rows &p, int64_t t, int row,
+static __device__ __noinline__ float gate_row(const qrn_gdn_gate_rows &p, int64_t t, int row,
                                                  bool stores)
 {
     const qrn_weight_row w = {weights_of(p, row), nullptr, nullptr, p.dtype};

@@ -25,7 +25,6 @@
 #include "backends/cuda/device/shares.cuh"
 #include "backends/cuda/device/x_bf16.cuh"
 #include "backends/cuda/device/wgmma.cuh"
-#include "backends/cuda/device/x_maker.cuh"
 #include "backends/cuda/matmul_few_cuda.h"
 
 struct few_shared {
@@ -33,7 +32,6 @@ struct few_shared {
     uint8_t *x;  /* [panel][row][QRN_FEW_X] */
     float *sums; /* [slot][row of x][QRN_FEW_P] */
     qrn_barrier *full, *empty, *done, *taken; /* of each slot: weights, then sums, there and read */
-    float (*squares)[X_NORM_WARPS];           /* of rows of x */
 };
 
 /* A slot of the ring.  It is always the same warp's, or one that runs ahead would take a slot's turn before
@@ -154,24 +152,6 @@ static __device__ __forceinline__ void round_fours(const qrn_matmul_few_params &
     }
 }
 
-/* All rows of x, made here. */
-static __device__ __forceinline__ void make_x(const qrn_matmul_few_params &p, const few_shared &s)
-{
-    if (p.maker.made == QRN_X_NORM) {
-        x_add_squares(p.maker, p.n_rows, p.n_panels, QRN_FEW_WARPS, s.squares);
-        qrn_sync_some(1, 32 * QRN_FEW_WARPS);
-    }
-    x_make<4>(p.maker, p.n_rows, p.n_panels, qrn_warp(), QRN_FEW_WARPS, s.squares,
-              [&](int r, int panel, const float(&v)[4]) {
-                  const uint2 four = rounded(make_float4(v[0], v[1], v[2], v[3]));
-                  put_x(p, s, r, panel, four);
-                  if (blockIdx.x) return;
-                  uint2 *to = (uint2 *)(uintptr_t)(p.maker.rounded.data +
-                                                   (uint64_t)(r * p.maker.rounded.row));
-                  to[panel * (QRN_PANEL_K / 4) + qrn_lane()] = four;
-              });
-}
-
 /* All rows of x. */
 static __device__ __forceinline__ void round_x(const qrn_matmul_few_params &p, const few_shared &s)
 {
@@ -233,8 +213,7 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_few_params &p
     const int warp = qrn_warp(), lane = qrn_lane(), column = 2 * (lane % 4);
     few_place ring;
     qrn_share_walk walk;
-    if (p.maker.made) make_x(p, s);
-    else round_x(p, s);
+    round_x(p, s);
     qrn_sync_some(1, 32 * QRN_FEW_WARPS);
     walk.start(share, p.n_panels);
     walk.next(share, p.n_panels, warp);
@@ -321,13 +300,12 @@ template <int ROWS> static __device__ __forceinline__ void matmul_few(const qrn_
     QRN_DYNAMIC_SHARED(char, memory);
     __shared__ qrn_barrier full[QRN_FEW_SLOTS], empty[QRN_FEW_SLOTS], done[QRN_FEW_SLOTS],
         taken[QRN_FEW_SLOTS];
-    __shared__ float squares[QRN_FEW_COLUMNS][X_NORM_WARPS];
     const qrn_share share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
     few_shared s;
     s.ring = (char *)qrn_align_shared(memory, QRN_ATOM);
     s.x = (uint8_t *)s.ring + p.n_slots * qrn_few_panel_bytes(ROWS);
     s.sums = (float *)(s.x + p.n_panels * p.n_rows * QRN_FEW_X);
-    s.full = full, s.empty = empty, s.done = done, s.taken = taken, s.squares = squares;
+    s.full = full, s.empty = empty, s.done = done, s.taken = taken;
     if (threadIdx.x == 32 * QRN_FEW_WARPS) {
         for (int i = 0; i < p.n_slots; i++) {
             qrn_barrier_init(&full[i], 1);

@@ -23,7 +23,6 @@
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/matmul_stream_panel.cuh"
 #include "backends/cuda/device/shares.cuh"
-#include "backends/cuda/device/x_maker.cuh"
 
 /* Warps that multiply; the one after them copies, the last one adds. */
 enum { QRN_STREAM_WARPS = QRN_STREAM_THREADS / 32 - 2 };
@@ -62,7 +61,6 @@ struct qrn_stream_shared {
     qrn_barrier *full, *done, *freed; /* of a place in the ring: copied, multiplied by all warps, added */
     qrn_barrier *taken;               /* of a place for sums */
     qrn_q8_act *own; /* of each warp */
-    float (*squares)[X_NORM_WARPS]; /* of rows of x */
 };
 
 static __device__ __forceinline__ int qrn_stream_sums_floats(const qrn_matmul_stream_params &p)
@@ -133,25 +131,6 @@ static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream
     }
 }
 
-/* 128 k of row r, which a warp has as floats: rounded as a block of memory would be, then taken apart.
- * Returns that block. */
-template <int dtype>
-static __device__ __forceinline__ const qrn_q8_act *qrn_stream_put_x(const qrn_matmul_stream_params &p,
-                                                                     const qrn_stream_shared &s, int r,
-                                                                     int panel, const float (&v)[4])
-{
-    const int lane = qrn_lane(), at = panel * p.job.tile_rows + r;
-    qrn_q8_act *own = s.own + qrn_warp();
-    uint8_t *to = s.x + at * QRN_STREAM_X;
-    __syncwarp();
-    qrn_store_q8_act(own, v);
-    __syncwarp();
-    ((uint32_t *)to)[lane] = ((const uint32_t *)own->q)[lane];
-    if (lane < 4) qrn_stream_put_sum<dtype>(to, lane, ((const uint32_t *)own->sum)[lane]);
-    if (lane == 0) s.d[at] = own->d;
-    return own;
-}
-
 /* Those that are rounded here: a warp 128 k of a row, three of them under way. */
 template <int dtype>
 static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_stream_params &p,
@@ -159,6 +138,7 @@ static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_strea
 {
     enum { MANY = 3 };
     const int lane = qrn_lane(), n = tile.n_rows * p.n_panels;
+    qrn_q8_act *own = s.own + qrn_warp();
     for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
         float v[MANY][4];
 #pragma unroll
@@ -171,30 +151,16 @@ static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_strea
         for (int j = 0; j < MANY; j++) {
             const int i = first + j * QRN_STREAM_WARPS, r = i / p.n_panels;
             if (i >= n) break;
-            (void)qrn_stream_put_x<dtype>(p, s, r, i - r * p.n_panels, v[j]);
+            const int at = (i - r * p.n_panels) * p.job.tile_rows + r;
+            uint8_t *to = s.x + at * QRN_STREAM_X;
+            __syncwarp();
+            qrn_store_q8_act(own, v[j]);
+            __syncwarp();
+            ((uint32_t *)to)[lane] = ((const uint32_t *)own->q)[lane];
+            if (lane < 4) qrn_stream_put_sum<dtype>(to, lane, ((const uint32_t *)own->sum)[lane]);
+            if (lane == 0) s.d[at] = own->d;
         }
     }
-}
-
-/* Those that are made here, all n_rows of them. */
-template <int dtype>
-static __device__ __forceinline__ void qrn_stream_make_x(const qrn_matmul_stream_params &p, int n_rows,
-                                                         const qrn_stream_shared &s)
-{
-    enum { WORDS = sizeof(qrn_q8_act) / 4 };
-    if (p.maker.made == QRN_X_NORM) {
-        x_add_squares(p.maker, n_rows, p.n_panels, QRN_STREAM_WARPS, s.squares);
-        qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
-    }
-    x_make<2>(p.maker, n_rows, p.n_panels, qrn_warp(), QRN_STREAM_WARPS, s.squares,
-              [&](int r, int panel, const float(&v)[4]) {
-                  const uint32_t *own = (const uint32_t *)qrn_stream_put_x<dtype>(p, s, r, panel, v);
-                  if (blockIdx.x) return;
-                  uint32_t *to = (uint32_t *)(uintptr_t)(p.maker.rounded.data +
-                                                         (uint64_t)(r * p.maker.rounded.row)) +
-                                 panel * WORDS;
-                  for (int i = qrn_lane(); i < WORDS; i += 32) to[i] = own[i];
-              });
 }
 
 /* --- warps that multiply --- */
@@ -210,12 +176,6 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     bool begins = true;
     qrn_stream_place ring, sums;
     qrn_stream_walk walk;
-    if (p.maker.made) {
-        i_tile = 0;
-        if (COLUMNS > 1) n_rows = p.job.tile_rows;
-        qrn_stream_make_x<dtype>(p, COLUMNS > 1 ? n_rows : 1, s);
-        qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
-    }
     walk.start(share, p.n_panels);
     while (walk.end) {
         if (begins && walk.group / p.n_groups != i_tile) {
@@ -429,7 +389,6 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     __shared__ qrn_barrier full[QRN_STREAM_STAGES], done[QRN_STREAM_STAGES], freed[QRN_STREAM_STAGES],
         taken[QRN_STREAM_SUMS];
     __shared__ qrn_q8_act own[QRN_STREAM_WARPS];
-    __shared__ float squares[COLUMNS][X_NORM_WARPS];
     const qrn_share share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
     const int n_x = p.n_panels * p.job.tile_rows;
     qrn_stream_shared s;
@@ -437,7 +396,7 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     s.x = (uint8_t *)memory + p.n_stages * p.stage_bytes;
     s.sums = (float *)(s.x + n_x * QRN_STREAM_X);
     s.d = s.sums + QRN_STREAM_SUMS * qrn_stream_sums_floats(p);
-    s.full = full, s.done = done, s.freed = freed, s.taken = taken, s.own = own, s.squares = squares;
+    s.full = full, s.done = done, s.freed = freed, s.taken = taken, s.own = own;
     if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
         for (int i = 0; i < p.n_stages; i++) {
             qrn_barrier_init(&full[i], 1);

@@ -5,6 +5,7 @@
 #include "backends/cuda/device/norm.cuh"
 
 enum { WARPS = 8 };
+static_assert((int)WARPS == (int)QRN_NORM_SUMS, "a warp has every eighth piece");
 
 /* Rows of this block: n_warps warps take one. */
 template <int n_warps> struct rows_of_block {
@@ -39,21 +40,22 @@ template <int n_warps> static __device__ __forceinline__ void rms_norm(const qrn
     const int64_t d = p.shape.d;
     const float *weight = (const float *)(uintptr_t)p.weight;
     for (int64_t r = rows.first; r < p.n_rows; r += rows.step) {
-        const float *x = (const float *)qrn_row(p.x, p.shape, r);
-        const float *residual = (const float *)qrn_row(p.residual, p.shape, r);
-        const float *gate = (const float *)qrn_row(p.gate, p.shape, r);
-        float *sum = (float *)qrn_row(p.sum, p.shape, r),
-              *out = (float *)qrn_row(p.out, p.shape, r);
-        char *rounded = qrn_row(p.rounded, p.shape, r);
+        const qrn_row_place at = qrn_place_of_row(p.shape, r);
+        const float *x = (const float *)qrn_row(p.x, at);
+        const float *residual = (const float *)qrn_row(p.residual, at);
+        const float *gate = (const float *)qrn_row(p.gate, at);
+        float *sum = (float *)qrn_row(p.sum, at),
+              *out = (float *)qrn_row(p.out, at);
+        char *rounded = qrn_row(p.rounded, at);
         float squares = 0.0f;
-        for (int64_t i = rows.begin; i < d; i += rows.stride) {
+        for (int64_t i = rows.begin; i - 4 * qrn_lane() < d; i += rows.stride) {
             float s[4];
             load_sum(x, residual, i, d, s);
-#pragma unroll
-            for (int j = 0; j < 4; j++) squares = fmaf(s[j], s[j], squares);
+            if (n_warps == 1) squares = qrn_add_squares(s, squares);
+            else squares += qrn_warp_sum(qrn_add_squares(s, 0.0f));
         }
-        squares = qrn_block_sum<n_warps>(squares, shared);
-        const float scale = 1.0f / sqrtf(squares / (float)d + p.eps);
+        squares = n_warps == 1 ? qrn_warp_sum(squares) : qrn_sum_of_warps<n_warps>(squares, shared);
+        const float scale = qrn_rms_scale(squares, d, p.eps);
         for (int64_t i = rows.begin; i - 4 * qrn_lane() < d; i += rows.stride) {
             float s[4], y[4];
             load_sum(x, residual, i, d, s);
@@ -95,8 +97,9 @@ template <int n_warps> static __device__ __forceinline__ void l2_norm(const qrn_
     const rows_of_block<n_warps> rows;
     const int64_t d = p.shape.d;
     for (int64_t r = rows.first; r < p.n_rows; r += rows.step) {
-        const float *x = (const float *)qrn_row(p.x, p.shape, r);
-        float *out = (float *)qrn_row(p.out, p.shape, r), most = 0.0f, squares = 0.0f, v[4];
+        const qrn_row_place at = qrn_place_of_row(p.shape, r);
+        const float *x = (const float *)qrn_row(p.x, at);
+        float *out = (float *)qrn_row(p.out, at), most = 0.0f, squares = 0.0f, v[4];
         for (int64_t i = rows.begin; i < d; i += rows.stride) {
             qrn_load4(x, i, d, v);
 #pragma unroll

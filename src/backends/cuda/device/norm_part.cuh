@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Rows that a warp or a block holds in registers, and their norms: pieces of 128 elements, sums in the
- * order of norm.cu. */
+ * order of norm.cuh. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_NORM_PART_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_NORM_PART_CUH
 
@@ -38,11 +38,12 @@ template <int n_warps, int N> struct norm_part {
     {
         float squares = 0.0f;
 #pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) squares = fmaf(v[n][j], v[n][j], squares);
-        squares = qrn_block_sum<n_warps>(squares, shared);
-        return 1.0f / sqrtf(squares / (float)d + eps);
+        for (int n = 0; n < N; n++) {
+            const float more = qrn_add_squares(v[n], n_warps == 1 ? squares : 0.0f);
+            squares = n_warps == 1 ? more : squares + qrn_warp_sum(more);
+        }
+        squares = n_warps == 1 ? qrn_warp_sum(squares) : qrn_sum_of_warps<n_warps>(squares, shared);
+        return qrn_rms_scale(squares, d, eps);
     }
     /* l2_norm of a warp's row. */
     __device__ __forceinline__ void l2_normalise(float eps, float scale)

@@ -2,11 +2,15 @@
  * rms_norm and l2_norm of rows that a warp or a block holds in registers: bound by memory where
  * rows are many, by latency where they are few.  All of a row is asked for at once, its weight's
  * lines before the launch before this one has ended, and each element is read once; one barrier
- * adds up the warps. Pieces of 128 elements and the order of sums are those of norm.cu: the same
- * bits. */
+ * adds up the warps.  Pieces of 128 elements and the order of sums are those of norm.cuh: the same
+ * bits.
+ *
+ * Where there are no more rows than multiprocessors, a row of rms_norm has a block of 32 warps, one or two
+ * pieces each: what takes time is one step after the other, and code that has to come. */
 #include "backends/cuda/device/norm_part.cuh"
 
-enum { WARPS = 8 };
+enum { WARPS = 8, WIDE = QRN_NORM_WIDE_WARPS };
+static_assert((int)WARPS == (int)QRN_NORM_SUMS, "a warp has every eighth piece");
 
 /* The first row of this warp or block, and how many there are from one to the next. */
 template <int n_warps> static __device__ __forceinline__ int64_t first_row()
@@ -30,13 +34,14 @@ static __device__ __forceinline__ void rms_norm(const qrn_rms_norm_params &p)
         for (int i = 32 * (int)threadIdx.x; i < d; i += 32 * 32 * WARPS) qrn_prefetch(weight + i);
     qrn_grid_waits();
     for (int64_t r = first_row<n_warps>(); r < p.n_rows; r += rows_at_once<n_warps>()) {
-        const float *residual = (const float *)qrn_row(p.residual, p.shape, r);
-        const float *gate = (const float *)qrn_row(p.gate, p.shape, r);
-        float *sum = (float *)qrn_row(p.sum, p.shape, r),
-              *out = (float *)qrn_row(p.out, p.shape, r);
-        char *rounded = qrn_row(p.rounded, p.shape, r);
+        const qrn_row_place at = qrn_place_of_row(p.shape, r);
+        const float *residual = (const float *)qrn_row(p.residual, at);
+        const float *gate = (const float *)qrn_row(p.gate, at);
+        float *sum = (float *)qrn_row(p.sum, at),
+              *out = (float *)qrn_row(p.out, at);
+        char *rounded = qrn_row(p.rounded, at);
         norm_part<n_warps, N> s, more, w;
-        s.load((const float *)qrn_row(p.x, p.shape, r), d);
+        s.load((const float *)qrn_row(p.x, at), d);
         if (residual) more.load(residual, d);
         if (weight) w.load(weight, d);
         if (residual) {
@@ -68,14 +73,61 @@ static __device__ __forceinline__ void rms_norm(const qrn_rms_norm_params &p)
     }
 }
 
+/* One row of a block of WIDE warps, without a gate. */
+template <int N> static __device__ __forceinline__ void rms_norm_wide(const qrn_rms_norm_params &p)
+{
+    __shared__ float4 shared[N * WIDE / 4]; /* of each piece */
+    typedef norm_part<WIDE, N> part;
+    const int d = (int)p.shape.d;
+    const float *weight = (const float *)(uintptr_t)p.weight;
+    if (weight && part::begin() < d) qrn_prefetch(weight + part::begin());
+    qrn_grid_waits();
+    const qrn_row_place r = qrn_place_of_row(p.shape, blockIdx.x);
+    part s, more, w;
+    s.load((const float *)qrn_row(p.x, r), d);
+    if (p.residual.data) more.load((const float *)qrn_row(p.residual, r), d);
+    if (weight) w.load(weight, d);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (p.residual.data) s.v[n][j] += more.v[n][j];
+        const float squares = qrn_warp_sum(qrn_add_squares(s.v[n], 0.0f));
+        if (qrn_lane() == 0) ((float *)shared)[n * WIDE + qrn_warp()] = squares;
+    }
+    if (p.sum.data) s.store((float *)qrn_row(p.sum, r), d);
+    __syncthreads();
+    float4 low = shared[0], high = shared[1];
+#pragma unroll
+    for (int i = 2; i < N * WIDE / 4; i += 2) {
+        const float4 a = shared[i], b = shared[i + 1];
+        low.x += a.x, low.y += a.y, low.z += a.z, low.w += a.w;
+        high.x += b.x, high.y += b.y, high.z += b.z, high.w += b.w;
+    }
+    const float squares = low.x + low.y + low.z + low.w + high.x + high.y + high.z + high.w,
+                scale = qrn_rms_scale(squares, d, p.eps);
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) s.v[n][j] = weight ? s.v[n][j] * scale * w.v[n][j] : s.v[n][j] * scale;
+    if (p.out.data) s.store((float *)qrn_row(p.out, r), d);
+    if (!p.rounded.data) return;
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const int i = part::begin() + n * part::STRIDE;
+        if (i - 4 * qrn_lane() < d) qrn_store4_as(p.rounded_dtype, qrn_row(p.rounded, r), i, d, s.v[n]);
+    }
+}
+
 template <int N> static __device__ __forceinline__ void l2_norm(const qrn_l2_norm_params &p)
 {
     const int d = (int)p.shape.d;
     for (int64_t r = first_row<1>(); r < p.n_rows; r += rows_at_once<1>()) {
+        const qrn_row_place at = qrn_place_of_row(p.shape, r);
         norm_part<1, N> x;
-        x.load((const float *)qrn_row(p.x, p.shape, r), d);
+        x.load((const float *)qrn_row(p.x, at), d);
         x.l2_normalise(p.eps, p.scale);
-        x.store((float *)qrn_row(p.out, p.shape, r), d);
+        x.store((float *)qrn_row(p.out, at), d);
     }
 }
 
@@ -112,6 +164,16 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_block5, 256, 2, qrn_rms_norm_params)
 QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_block8, 256, 2, qrn_rms_norm_params)
 {
     rms_norm<WARPS, 8>(p);
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_wide1, 32 * WIDE, 1, qrn_rms_norm_params)
+{
+    rms_norm_wide<1>(p);
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_wide2, 32 * WIDE, 1, qrn_rms_norm_params)
+{
+    rms_norm_wide<2>(p);
 }
 
 QRN_DEVICE_FUNCTION(qrn_l2_norm_warp1, 256, 4, qrn_l2_norm_params)

@@ -18,6 +18,7 @@ static __device__ __forceinline__ uint16_t qrn_bf16_of_float(float f)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+#ifdef QRN_EMULATED
 static __device__ __forceinline__ float qrn_float_of_f16(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
@@ -44,6 +45,25 @@ static __device__ __forceinline__ uint16_t qrn_f16_of_float(float f)
     if (rest > half || (rest == half && (q & 1u))) q++;
     return (uint16_t)(sign | q);
 }
+#else
+/* The instructions lose what NaNs carry. */
+static __device__ __forceinline__ float qrn_float_of_f16(uint16_t h)
+{
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    const uint32_t nan = (uint32_t)(h & 0x8000u) << 16 | 0x7f800000u | (h & 0x3ffu) << 13;
+    return (h & 0x7fffu) > 0x7c00u ? __uint_as_float(nan) : f;
+}
+
+static __device__ __forceinline__ uint16_t qrn_f16_of_float(float f)
+{
+    const uint32_t bits = __float_as_uint(f), a = bits & 0x7fffffffu;
+    uint16_t h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    const uint32_t nan = ((bits >> 16) & 0x8000u) | 0x7e00u | ((a >> 13) & 0x3ffu);
+    return a > 0x7f800000u ? (uint16_t)nan : h;
+}
+#endif
 
 /* exp(x) to about one unit of the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2],
  * whose coefficients are Taylor's.  Above 88.73 infinity, below -87.33 zero, as subnormals are

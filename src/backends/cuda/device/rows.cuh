@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Rows of tensors, four elements a lane: loads and stores of 16 bytes where they are aligned, of
- * single elements at ends and elsewhere; results rounded as cast rounds them. */
+ * single elements at ends and elsewhere; results rounded as cast rounds them.
+ *
+ * What is rare is a function that is called: a launch of a few blocks waits for its code to come, so what
+ * it does not run must not lie between what it does. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_ROWS_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_ROWS_CUH
 
@@ -11,17 +14,34 @@
 
 enum { QRN_PIECE = 128 }; /* elements that a warp takes at once, and a block of Q8_ACT */
 
-/* Where row r of a tensor is; NULL when the tensor is absent. */
-static __device__ __forceinline__ char *qrn_row(const qrn_rows &t, const qrn_rows_shape &s,
-                                                int64_t r)
+/* A row's numbers in each dimension. */
+struct qrn_row_place {
+    int64_t i[3];
+};
+
+static __device__ __noinline__ qrn_row_place qrn_outer_place(const qrn_rows_shape &s, int64_t r)
+{
+    const int64_t outer = r / s.n[2], i0 = outer / s.n[1];
+    return {{i0, outer - i0 * s.n[1], r - outer * s.n[2]}};
+}
+
+static __device__ __forceinline__ qrn_row_place qrn_place_of_row(const qrn_rows_shape &s, int64_t r)
+{
+    if (r >= s.n[2]) return qrn_outer_place(s, r);
+    return {{0, 0, r}};
+}
+
+/* Where that row of a tensor is; NULL when the tensor is absent. */
+static __device__ __forceinline__ char *qrn_row(const qrn_rows &t, const qrn_row_place &at)
 {
     if (!t.data) return nullptr;
-    int64_t at = r * t.stride[2];
-    if (r >= s.n[2]) {
-        const int64_t outer = r / s.n[2], i1 = outer % s.n[1];
-        at = (r - outer * s.n[2]) * t.stride[2] + i1 * t.stride[1] + outer / s.n[1] * t.stride[0];
-    }
-    return (char *)(uintptr_t)t.data + at;
+    return (char *)(uintptr_t)t.data + at.i[0] * t.stride[0] + at.i[1] * t.stride[1] +
+           at.i[2] * t.stride[2];
+}
+
+static __device__ __forceinline__ char *qrn_row(const qrn_rows &t, const qrn_rows_shape &s, int64_t r)
+{
+    return qrn_row(t, qrn_place_of_row(s, r));
 }
 
 static __device__ __forceinline__ bool qrn_is_aligned(const void *p, unsigned n)
@@ -29,55 +49,69 @@ static __device__ __forceinline__ bool qrn_is_aligned(const void *p, unsigned n)
     return ((uintptr_t)p & (n - 1)) == 0;
 }
 
+/* At most four elements, of which n are there. */
+static __device__ __noinline__ float4 qrn_load_some(const float *from, int64_t n)
+{
+    return make_float4(n > 0 ? from[0] : 0.0f, n > 1 ? from[1] : 0.0f, n > 2 ? from[2] : 0.0f,
+                       n > 3 ? from[3] : 0.0f);
+}
+
+static __device__ __noinline__ void qrn_store_some(float *to, int64_t n, float4 x)
+{
+    if (n > 0) to[0] = x.x;
+    if (n > 1) to[1] = x.y;
+    if (n > 2) to[2] = x.z;
+    if (n > 3) to[3] = x.w;
+}
+
+/* The same of 16-bit elements. */
+static __device__ __noinline__ uint2 qrn_load_some(const uint16_t *from, int64_t n)
+{
+    return make_uint2((n > 0 ? from[0] : 0u) | (n > 1 ? (uint32_t)from[1] << 16 : 0u),
+                      (n > 2 ? from[2] : 0u) | (n > 3 ? (uint32_t)from[3] << 16 : 0u));
+}
+
+static __device__ __noinline__ void qrn_store_some(uint16_t *to, int64_t n, uint2 x)
+{
+    if (n > 0) to[0] = (uint16_t)x.x;
+    if (n > 1) to[1] = (uint16_t)(x.x >> 16);
+    if (n > 2) to[2] = (uint16_t)x.y;
+    if (n > 3) to[3] = (uint16_t)(x.y >> 16);
+}
+
 /* Elements i .. i + 3 of a row of d floats; 0 beyond its end. */
 static __device__ __forceinline__ void qrn_load4(const float *row, int64_t i, int64_t d,
                                                  float (&out)[4])
 {
-    if (i + 4 <= d && qrn_is_aligned(row + i, 16)) {
-        const float4 v = *(const float4 *)(row + i);
-        out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
-        return;
-    }
-#pragma unroll
-    for (int j = 0; j < 4; j++) out[j] = i + j < d ? row[i + j] : 0.0f;
+    const bool whole = i + 4 <= d && qrn_is_aligned(row + i, 16);
+    const float4 v = whole ? *(const float4 *)(row + i) : qrn_load_some(row + i, d - i);
+    out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
 }
 
 static __device__ __forceinline__ void qrn_store4(float *row, int64_t i, int64_t d,
                                                   const float (&x)[4])
 {
-    if (i + 4 <= d && qrn_is_aligned(row + i, 16)) {
-        *(float4 *)(row + i) = make_float4(x[0], x[1], x[2], x[3]);
-        return;
-    }
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        if (i + j < d) row[i + j] = x[j];
+    const float4 v = make_float4(x[0], x[1], x[2], x[3]);
+    if (i + 4 <= d && qrn_is_aligned(row + i, 16)) *(float4 *)(row + i) = v;
+    else qrn_store_some(row + i, d - i, v);
 }
 
 /* The same of 16-bit elements, as bits. */
 static __device__ __forceinline__ void qrn_load4(const uint16_t *row, int64_t i, int64_t d,
                                                  uint16_t (&out)[4])
 {
-    if (i + 4 <= d && qrn_is_aligned(row + i, 8)) {
-        const uint2 v = *(const uint2 *)(row + i);
-        out[0] = (uint16_t)v.x, out[1] = (uint16_t)(v.x >> 16);
-        out[2] = (uint16_t)v.y, out[3] = (uint16_t)(v.y >> 16);
-        return;
-    }
-#pragma unroll
-    for (int j = 0; j < 4; j++) out[j] = i + j < d ? row[i + j] : (uint16_t)0;
+    const bool whole = i + 4 <= d && qrn_is_aligned(row + i, 8);
+    const uint2 v = whole ? *(const uint2 *)(row + i) : qrn_load_some(row + i, d - i);
+    out[0] = (uint16_t)v.x, out[1] = (uint16_t)(v.x >> 16);
+    out[2] = (uint16_t)v.y, out[3] = (uint16_t)(v.y >> 16);
 }
 
 static __device__ __forceinline__ void qrn_store4(uint16_t *row, int64_t i, int64_t d,
                                                   const uint16_t (&x)[4])
 {
-    if (i + 4 <= d && qrn_is_aligned(row + i, 8)) {
-        *(uint2 *)(row + i) = make_uint2(x[0] | (uint32_t)x[1] << 16, x[2] | (uint32_t)x[3] << 16);
-        return;
-    }
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        if (i + j < d) row[i + j] = x[j];
+    const uint2 v = make_uint2(x[0] | (uint32_t)x[1] << 16, x[2] | (uint32_t)x[3] << 16);
+    if (i + 4 <= d && qrn_is_aligned(row + i, 8)) *(uint2 *)(row + i) = v;
+    else qrn_store_some(row + i, d - i, v);
 }
 
 /* A block of Q8_ACT from the 128 values of a warp, to the bit of formats/q8_act.h. */

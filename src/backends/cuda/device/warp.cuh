@@ -32,12 +32,10 @@ static __device__ __forceinline__ float qrn_warp_max(float x)
     return x;
 }
 
-/* Over the n_warps warps of a block, all of whose threads come here; shared is n_warps floats,
- * which the block may use again for the next sum.  All threads have the result. */
-template <int n_warps> static __device__ __forceinline__ float qrn_block_sum(float x, float *shared)
+/* Of one number of each of a block's n_warps warps, all of whose threads come here; shared is n_warps
+ * floats, which the block may use again for the next sum.  All threads have the result. */
+template <int n_warps> static __device__ __forceinline__ float qrn_sum_of_warps(float x, float *shared)
 {
-    x = qrn_warp_sum(x);
-    if (n_warps == 1) return x;
     __syncthreads();
     if (qrn_lane() == 0) shared[qrn_warp()] = x;
     __syncthreads();
@@ -45,6 +43,13 @@ template <int n_warps> static __device__ __forceinline__ float qrn_block_sum(flo
 #pragma unroll
     for (int i = 1; i < n_warps; i++) sum += shared[i];
     return sum;
+}
+
+/* The same of all lanes. */
+template <int n_warps> static __device__ __forceinline__ float qrn_block_sum(float x, float *shared)
+{
+    x = qrn_warp_sum(x);
+    return n_warps == 1 ? x : qrn_sum_of_warps<n_warps>(x, shared);
 }
 
 template <int n_warps> static __device__ __forceinline__ float qrn_block_max(float x, float *shared)
