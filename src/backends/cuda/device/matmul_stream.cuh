@@ -22,6 +22,7 @@
 
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/matmul_stream_panel.cuh"
+#include "backends/cuda/device/once.cuh"
 #include "backends/cuda/device/shares.cuh"
 
 /* Warps that multiply; the one after them copies, the last one adds. */
@@ -218,6 +219,7 @@ struct qrn_stream_copies {
     qrn_stream_walk walk;
     int piece = -1;
     const uint8_t *weights = nullptr; /* of the piece: panel 0 of its group */
+    const uint64_t once = qrn_read_once();
 
     __device__ __forceinline__ void start(const qrn_matmul_stream_params &p, const qrn_share &share)
     {
@@ -242,7 +244,7 @@ struct qrn_stream_copies {
         const int panel_bytes = (int)p.job.w.panel_bytes;
         if (!find(p)) return;
         qrn_barrier_arrive_expecting(full, walk.n_here() * panel_bytes);
-        qrn_bulk_copy(to, weights + walk.panel * panel_bytes, walk.n_here() * panel_bytes, full);
+        qrn_bulk_copy_hinted(to, weights + walk.panel * panel_bytes, walk.n_here() * panel_bytes, full, once);
         walk.next(share, p.n_panels);
     }
     /* Asks for a stage's bytes that lie n_bytes after the next stage's: mostly those of a later one. */
@@ -250,7 +252,7 @@ struct qrn_stream_copies {
     {
         if (!find(p)) return;
         const uint8_t *from = weights + walk.panel * (int)p.job.w.panel_bytes + n_bytes;
-        if ((uint64_t)(uintptr_t)from + p.stage_bytes <= p.end) qrn_prefetch_bulk(from, p.stage_bytes);
+        if ((uint64_t)(uintptr_t)from + p.stage_bytes <= p.end) qrn_prefetch_bulk_hinted(from, p.stage_bytes, once);
     }
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Boxes of a tensor that a launch reads once: the second cache is asked for them ahead, and drops them
- * before others when they were copied. */
+ * Bytes and boxes of a tensor that a launch reads once: the second cache is asked for them ahead, and drops
+ * them before others when they were copied.  What a step needs again and again then stays there: small
+ * tensors, tables, code. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_ONCE_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_ONCE_CUH
 
@@ -25,6 +26,11 @@ static inline void qrn_tensor_copy_hinted(void *shared, const qrn_tensor_map *ma
 {
     qrn_tensor_copy(shared, map, x, y, z, b);
 }
+static inline void qrn_bulk_copy_hinted(void *shared, const void *global, int n_bytes, qrn_barrier *b, uint64_t)
+{
+    qrn_bulk_copy(shared, global, n_bytes, b);
+}
+static inline void qrn_prefetch_bulk_hinted(const void *, int, uint64_t) {}
 static inline void qrn_tensor_prefetch(const qrn_tensor_map *, int, int, int) {}
 #else
 
@@ -34,6 +40,20 @@ static __device__ __forceinline__ uint64_t qrn_read_once()
     uint64_t hint;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(hint));
     return hint;
+}
+
+/* qrn_bulk_copy and qrn_prefetch_bulk with such a hint. */
+static __device__ __forceinline__ void qrn_bulk_copy_hinted(void *shared, const void *global, int n_bytes,
+                                                            qrn_barrier *b, uint64_t hint)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(qrn_shared_address(shared)),
+                 "l"(global), "r"(n_bytes), "r"(qrn_shared_address(b)), "l"(hint)
+                 : "memory");
+}
+static __device__ __forceinline__ void qrn_prefetch_bulk_hinted(const void *p, int n_bytes, uint64_t hint)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(p), "r"(n_bytes), "l"(hint));
 }
 
 /* qrn_tensor_copy with such a hint. */
