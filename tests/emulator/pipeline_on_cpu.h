@@ -58,8 +58,8 @@ static inline void qrn_tensor_copy_at(void *shared, const qrn_tensor_map *map, i
 }
 template <int n> static inline void qrn_registers_more() { emulated_registers(n); }
 template <int n> static inline void qrn_registers_fewer() { emulated_registers(n); }
-static inline uint32_t qrn_load_acquire(const uint32_t *p) { return *p; }
-static inline void qrn_store_release(uint32_t *p, uint32_t x) { *p = x; }
+static inline uint64_t qrn_load_relaxed(const uint64_t *p) { return *p; }
+static inline void qrn_store_relaxed(uint64_t *p, uint64_t x) { *p = x; }
 static inline void *qrn_align_shared(void *p, unsigned n)
 {
     return (char *)p + (-qrn_shared_address(p) & (n - 1));

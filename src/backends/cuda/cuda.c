@@ -99,10 +99,6 @@ static enum qrn_status find_context(struct qrn_cuda *cuda, const struct qrn_devi
     return QRN_OK;
 }
 
-/* Whether launches overlap (docs/cuda.md).  On an H200 a step of decode, of many kinds of kernels, then takes
- * 1.4 times as long, and with some kinds it did not end: not before it is known why. */
-enum { OVERLAPS = 0 };
-
 static enum qrn_status find_features(struct qrn_cuda *cuda, struct qrn_device *dev,
                                      struct qrn_error *err)
 {
@@ -125,7 +121,7 @@ static enum qrn_status find_features(struct qrn_cuda *cuda, struct qrn_device *d
     dev->features = QRN_CUDA_SM80;
     if (cuda->capability == 90) dev->features |= QRN_CUDA_SM90;
     if (cuda->capability == 100) dev->features |= QRN_CUDA_SM100;
-    cuda->overlaps = OVERLAPS && (dev->features & (QRN_CUDA_SM90 | QRN_CUDA_SM100));
+    cuda->overlaps = dev->features & (QRN_CUDA_SM90 | QRN_CUDA_SM100);
     dev->n_threads = 1;
     if (d->device_name(dev->model, (int)sizeof dev->model, cuda->device) != CUDA_SUCCESS)
         dev->model[0] = '\0';

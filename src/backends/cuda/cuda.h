@@ -19,7 +19,7 @@ enum qrn_cuda_feature {
 
 /* What a launch leaves for nobody: zeros between launches, where a block of one hands sums over to the
  * next one (matmul_stream_cuda.h). */
-enum { QRN_CUDA_HANDOVER_BYTES = 1152 };
+enum { QRN_CUDA_HANDOVER_BYTES = 2048 };
 
 struct qrn_cuda_functions; /* see launch.c */
 

@@ -6,9 +6,15 @@
 
 QRN_CUDA_IMAGE(matmul_few_sm90a);
 
-/* Shared memory: HALF leaves as much to the next launch's block.  ASKED: bytes of a block that the second
- * cache is asked for before the launch before has ended. */
-enum { HALF_SHARED = 110 * 1024, MOST_SHARED = 220 * 1024, LEAST_SLOTS = 8, ASKED = 128 * 1024 };
+/* Shared memory: HALF is enough for copies never to stop, a block asks for ALONE (matmul_stream_cuda.c).
+ * ASKED: bytes of a block that the second cache is asked for before the launch before has ended. */
+enum {
+    HALF_SHARED = 110 * 1024,
+    MOST_SHARED = 220 * 1024,
+    ALONE_SHARED = 116 * 1024,
+    LEAST_SLOTS = 8,
+    ASKED = 64 * 1024
+};
 
 /* Rows of a group; what a block has in shared memory. */
 struct cut {
@@ -97,7 +103,8 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
     struct cut cut;
     if (job->most_rows == 0 || job->w.n == 0 || !find_cut(job, rows, &cut)) return;
     const int64_t n_groups = groups_of(job, rows), n = s->cuda->n_multiprocessors,
-                  n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job);
+                  n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job),
+                  shared_bytes = cut.shared_bytes < ALONE_SHARED ? ALONE_SHARED : cut.shared_bytes;
     struct qrn_matmul_few_params p = {.job = *job,
                                       .handover = s->cuda->handover,
                                       .x_stride = stride_of_fours(job),
@@ -112,7 +119,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
     qrn_cuda_launch(s, rows == 16 ? &f16 : &f32,
                     (struct qrn_cuda_grid){.n_blocks = n_blocks,
                                            .n_threads = QRN_FEW_THREADS,
-                                           .shared_bytes = (unsigned)cut.shared_bytes},
+                                           .shared_bytes = (unsigned)shared_bytes},
                     &p);
 }
 

@@ -8,13 +8,16 @@ QRN_CUDA_IMAGE(matmul_stream_k_sm90a);
 QRN_CUDA_IMAGE(matmul_stream_mlx_sm90a);
 
 /* Rows of x and slots that are served: others read a matrix once for more rows.
- * Shared memory: HALF leaves as much to the next launch's block.
+ * Shared memory: HALF is enough for copies never to stop; a block asks for ALONE, of which no
+ * multiprocessor has room for two, or a launch that begins where another ends would have two of its equal
+ * shares on one of them.
  * AHEAD: bytes that are asked for beyond the ring. */
 enum {
     MOST_ROWS = 64,
     MOST_SLOTS = 32,
     HALF_SHARED = 110 * 1024,
     MOST_SHARED = 220 * 1024,
+    ALONE_SHARED = 116 * 1024,
     LEAST_STAGES = 3,
     AHEAD = 64 * 1024
 };
@@ -100,7 +103,8 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
     qrn_cuda_cut_rows(job, cut.tile_rows, false);
     const int64_t n_groups = groups_of(job) * job->n_tiles, n = s->cuda->n_multiprocessors,
                   n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job),
-                  stage = QRN_STREAM_PANELS * job->w.panel_bytes;
+                  stage = QRN_STREAM_PANELS * job->w.panel_bytes,
+                  shared_bytes = cut.shared_bytes < ALONE_SHARED ? ALONE_SHARED : cut.shared_bytes;
     const struct qrn_matmul_stream_params p = {
         .job = *job,
         .handover = s->cuda->handover,
@@ -109,6 +113,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
         .n_panels = (int32_t)panels_of(job),
         .n_groups = (int32_t)groups_of(job),
         .n_stages = cut.n_stages,
+        .n_early = cut.n_stages / 2,
         .stage_bytes = (int32_t)stage,
         .end = job->w.packed + (uint64_t)(job->n_matrices * job->w.matrix_bytes),
         .flip = 0x80808080u,
@@ -116,7 +121,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
     qrn_cuda_launch(s, &stream_of[job->w.dtype][cut.tile_rows > 1],
                     (struct qrn_cuda_grid){.n_blocks = n_blocks,
                                            .n_threads = QRN_STREAM_THREADS,
-                                           .shared_bytes = (unsigned)cut.shared_bytes},
+                                           .shared_bytes = (unsigned)shared_bytes},
                     &p);
 }
 

@@ -17,10 +17,10 @@ enum {
     QRN_STREAM_THREADS = 448 /* two blocks have 72 registers for each */
 };
 
-/* Sums of a group of 32 rows that the next block goes on with.  is_there is 0 between launches. */
+/* Sums of a group of 32 rows that the next block goes on with: a float's bits, and 1 << 32 once it is
+ * there; 0 between launches. */
 struct qrn_stream_handover {
-    float acc[QRN_STREAM_COLUMNS][QRN_PANEL_ROWS];
-    uint32_t is_there, rest[31];
+    uint64_t sum[QRN_STREAM_COLUMNS][QRN_PANEL_ROWS];
 };
 
 struct qrn_matmul_stream_params {
@@ -28,7 +28,7 @@ struct qrn_matmul_stream_params {
     uint64_t handover;          /* qrn_stream_handover of each block */
     int32_t share, n_longer;    /* panels that a block takes; blocks that take one more */
     int32_t n_panels, n_groups; /* of a group; of a matrix */
-    int32_t n_stages, stage_bytes;
+    int32_t n_stages, n_early, stage_bytes; /* n_early: before the launch before has ended */
     uint64_t end;  /* of all matrices */
     uint32_t flip; /* see matmul_stream_panel.cuh */
     int32_t

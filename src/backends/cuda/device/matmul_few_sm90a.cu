@@ -9,9 +9,7 @@
  *
  * Each multiprocessor has one block, which takes an equal share of all panels (shares.cuh).  One thread
  * copies them by a map into a ring, a slot for each, 64 to 96 KiB on their way; whatever wrote
- * weights must have ended before, but the second cache is asked for the first ones while it runs.  The next
- * launch's blocks may begin when the last copies have: earlier, what they ask for would be gone
- * again before they read it.  Shared memory leaves room for such a block where rows of x are few.
+ * weights must have ended before, but the second cache is asked for the first ones while it runs.
  *
  * A warp reads a panel's weights from shared memory as fragments of mma: a lane 16 bytes of a row, four
  * lanes 64 that lie together.  Rows are dealt to lanes so that eight lanes meet all banks
@@ -97,7 +95,6 @@ static __device__ __forceinline__ void copies(const qrn_matmul_few_params &p, co
         copied.copy(p, share, s.ring + ring.at * qrn_few_panel_bytes(ROWS), &s.full[ring.at], hint);
         ring.next(p.n_slots);
     }
-    qrn_grid_begins();
 }
 
 /* --- warps that multiply --- */
@@ -325,12 +322,12 @@ template <int ROWS> static __device__ __forceinline__ void matmul_few(const qrn_
     else adds<ROWS>(p, s, share);
 }
 
-QRN_DEVICE_FUNCTION_ITSELF(qrn_matmul_few32_bf16, QRN_FEW_THREADS, 2, qrn_matmul_few_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_few32_bf16, QRN_FEW_THREADS, 2, qrn_matmul_few_params)
 {
     matmul_few<32>(p);
 }
 
-QRN_DEVICE_FUNCTION_ITSELF(qrn_matmul_few16_bf16, QRN_FEW_THREADS, 2, qrn_matmul_few_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_few16_bf16, QRN_FEW_THREADS, 2, qrn_matmul_few_params)
 {
     matmul_few<16>(p);
 }

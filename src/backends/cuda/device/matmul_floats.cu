@@ -48,7 +48,7 @@ template <int ROWS, int AHEAD> static __device__ __forceinline__ void rows_of_x(
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_floats_1, 128, 1, qrn_matmul_params)
 {
-    rows_of_x<1, 8>(p);
+    rows_of_x<1, 16>(p);
 }
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_floats_4, 128, 1, qrn_matmul_params)

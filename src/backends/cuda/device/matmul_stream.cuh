@@ -7,8 +7,7 @@
  *
  * Each multiprocessor has one block, which takes an equal share of all panels: a stream of bytes, copied
  * by one thread into a ring of stages of up to eight panels of a group of 32 rows.  Weights depend on
- * nothing that was launched before: the first stages are copied, and the next ones asked for, while that
- * ends; shared memory leaves room for the next product's block, which does the same.
+ * nothing that was launched before: the first stages are copied while that ends.
  *
  * Twelve warps take panels in turn, which hides that each instruction waits for the one before, and leave
  * what a panel adds to outputs in shared memory.  Another warp adds that up meanwhile, a lane a row, k
@@ -256,8 +255,8 @@ struct qrn_stream_copies {
     }
 };
 
-/* The first stages, and lines of the next ones, before what was launched before has ended if no ids are
- * needed; then a stage for each that is done and added. */
+/* The first stages before what was launched before has ended, if no ids are needed: not so many that what is
+ * small there waits for memory.  Then the rest of the ring, lines beyond it, and a stage for each that is added. */
 static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_stream_params &p,
                                                              const qrn_stream_shared &s,
                                                              const qrn_share &share)
@@ -267,7 +266,10 @@ static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_st
     if (p.job.ids) qrn_grid_waits();
     copies.start(p, share);
 #pragma unroll 1
-    for (int i = 0; i < p.n_stages; i++) copies.copy(p, share, s.ring + i * p.stage_bytes, &s.full[i]);
+    for (int i = 0; i < p.n_stages; i++) {
+        if (i == p.n_early) qrn_grid_waits();
+        copies.copy(p, share, s.ring + i * p.stage_bytes, &s.full[i]);
+    }
 #pragma unroll 1
     for (int i = 0; i < p.ahead; i++) copies.ask(p, i * p.stage_bytes);
     while (copies.walk.end) {
@@ -280,13 +282,12 @@ static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_st
 
 /* --- the warp that adds --- */
 
-/* A stage's sums, each lane its row's: all are loaded before they are added where the stage is full. */
-template <int COLUMNS, bool is_full>
-static __device__ __forceinline__ void qrn_stream_add_panels(const float *sums, int tile_rows, int n_here,
-                                                             int n_rows, float (&acc)[COLUMNS])
+/* The sums of a stage with n_here panels, each lane its row's; says when all are read. */
+template <int COLUMNS, int AT_ONCE, class Read>
+static __device__ __forceinline__ void qrn_stream_add(const float *sums, int tile_rows, int n_here, int n_rows,
+                                                      float (&acc)[COLUMNS], const Read &read)
 {
-    constexpr int AT_ONCE = !is_full ? 1 : COLUMNS == 1 ? QRN_STREAM_PANELS : 2;
-    for (int first = 0; first < (is_full ? (int)QRN_STREAM_PANELS : n_here); first += AT_ONCE) {
+    for (int first = 0; first < n_here; first += AT_ONCE) {
         float p[AT_ONCE][COLUMNS], d[AT_ONCE][COLUMNS];
 #pragma unroll
         for (int i = 0; i < AT_ONCE * COLUMNS; i++) {
@@ -295,22 +296,13 @@ static __device__ __forceinline__ void qrn_stream_add_panels(const float *sums, 
             p[at][r] = from[qrn_lane()];
             d[at][r] = from[QRN_PANEL_ROWS];
         }
+        if (first + AT_ONCE >= n_here) read();
 #pragma unroll
         for (int i = 0; i < AT_ONCE * COLUMNS; i++) {
             const int at = i / COLUMNS, r = i % COLUMNS;
             acc[r] = fmaf(p[at][r], d[at][r], acc[r]);
         }
     }
-}
-
-template <int COLUMNS>
-static __device__ __forceinline__ void qrn_stream_add(const float *sums, int tile_rows, int n_here, int n_rows,
-                                                      float (&acc)[COLUMNS])
-{
-    if (n_here == QRN_STREAM_PANELS)
-        qrn_stream_add_panels<COLUMNS, true>(sums, tile_rows, n_here, n_rows, acc);
-    else
-        qrn_stream_add_panels<COLUMNS, false>(sums, tile_rows, n_here, n_rows, acc);
 }
 
 /* Where rows of the tile go: a lane has one. */
@@ -362,13 +354,19 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
             if (walk.panel) qrn_take_over<COLUMNS>(handover + blockIdx.x, n_rows, acc);
         }
         qrn_barrier_wait(&s.done[ring.at], ring.parity);
-        qrn_stream_add<COLUMNS>(s.sums + sums.at * qrn_stream_sums_floats(p), p.job.tile_rows, walk.n_here(),
-                                n_rows, acc);
-        __syncwarp();
-        if (lane == 0) {
-            qrn_barrier_arrive(&s.taken[sums.at]);
+        const float *from = s.sums + sums.at * qrn_stream_sums_floats(p);
+        const int n_here = walk.n_here();
+        const auto read = [&] {
+            __syncwarp();
+            if (lane) return;
             qrn_barrier_arrive(&s.freed[ring.at]);
-        }
+            qrn_barrier_arrive(&s.taken[sums.at]);
+        };
+        if (n_here == QRN_STREAM_PANELS)
+            qrn_stream_add<COLUMNS, COLUMNS == 1 ? QRN_STREAM_PANELS : 2>(from, p.job.tile_rows, QRN_STREAM_PANELS,
+                                                                          n_rows, acc, read);
+        else
+            qrn_stream_add<COLUMNS, 1>(from, p.job.tile_rows, n_here, n_rows, acc, read);
         const int end = walk.end, piece = walk.piece;
         const int64_t n = (int64_t)(walk.group - i_tile * p.n_groups) * QRN_PANEL_ROWS + lane;
         walk.next(share, p.n_panels);

@@ -128,16 +128,16 @@ template <int n> static __device__ __forceinline__ void qrn_registers_fewer()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
 }
 
-/* A word that another block writes: with what came before it in that block's order. */
-static __device__ __forceinline__ uint32_t qrn_load_acquire(const uint32_t *p)
+/* A word that another block writes or reads meanwhile. */
+static __device__ __forceinline__ uint64_t qrn_load_relaxed(const uint64_t *p)
 {
-    uint32_t x;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    uint64_t x;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
     return x;
 }
-static __device__ __forceinline__ void qrn_store_release(uint32_t *p, uint32_t x)
+static __device__ __forceinline__ void qrn_store_relaxed(uint64_t *p, uint64_t x)
 {
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory");
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
 }
 
 /* p, rounded up in shared memory; n is a power of 2. */

@@ -60,19 +60,22 @@ struct qrn_share_walk {
     }
 };
 
-/* What the block before has summed of a group: one warp, a lane has a row of weights. */
+/* What the block before has summed of a group: one warp, a lane has a row of weights.  A sum and whether it
+ * is there are one word, so that neither side has to wait for other memory. */
 template <int COLUMNS>
 static __device__ __forceinline__ void qrn_take_over(qrn_stream_handover *from, int n_rows,
                                                      float (&acc)[COLUMNS])
 {
-    if (qrn_lane() == 0)
-        while (!qrn_load_acquire(&from->is_there)) {}
-    __syncwarp();
 #pragma unroll
-    for (int r = 0; r < COLUMNS; r++)
-        if (r < n_rows) acc[r] = *(volatile const float *)&from->acc[r][qrn_lane()];
+    for (int r = 0; r < COLUMNS; r++) {
+        if (r >= n_rows) break;
+        uint64_t *word = &from->sum[r][qrn_lane()], x;
+        do x = qrn_load_relaxed(word);
+        while (x == 0);
+        *word = 0;
+        acc[r] = __uint_as_float((uint32_t)x);
+    }
     __syncwarp();
-    if (qrn_lane() == 0) from->is_there = 0;
 }
 
 template <int COLUMNS>
@@ -81,10 +84,8 @@ static __device__ __forceinline__ void qrn_hand_over(qrn_stream_handover *to, in
 {
 #pragma unroll
     for (int r = 0; r < COLUMNS; r++)
-        if (r < n_rows) to->acc[r][qrn_lane()] = acc[r];
-    __threadfence();
-    __syncwarp();
-    if (qrn_lane() == 0) qrn_store_release(&to->is_there, 1);
+        if (r < n_rows)
+            qrn_store_relaxed(&to->sum[r][qrn_lane()], (uint64_t)1 << 32 | __float_as_uint(acc[r]));
 }
 
 #endif
