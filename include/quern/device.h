@@ -43,8 +43,8 @@ struct qrn_device_options {
     void *cuda_context;      /* a CUcontext to work in, which must outlive the device; cuda_device is
                                 then not looked at.  NULL: the GPU's primary context */
     void *cuda_stream;       /* a CUstream of that context to work on; NULL: one of our own */
-    bool cuda_joints;        /* several recorded ops by one launch where there is one for them: the same
-                                bits.  Not the rule, for no GPU has timed it yet */
+    bool cuda_apart;         /* each recorded op by a launch of its own, also where one could do several: the
+                                same bits, slower */
 };
 
 /**

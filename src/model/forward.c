@@ -23,23 +23,12 @@ struct pass {
     const struct qrn_stage *stage;
     struct qrn_workspace *w;
     struct qrn_step_shape s;
-    struct qrn_tensor x, part, normed; /* [n_tokens, d_model]: the residual stream, what a mixer or
-                                          mlp adds to it, its norm */
-    struct qrn_tensor rounded;         /* normed as products round it; or absent */
+    struct qrn_tensor x, normed; /* [n_tokens, d_model] */
+    struct qrn_tensor rounded;   /* normed as products round it; or absent */
     struct qrn_tensor positions, seq_begin, seq_position; /* tables of the step */
     struct qrn_tensor pages;
     float *free; /* of the arena in use */
 };
-
-/* Rows of one of w's tensors: at the first of two places, or at the second, which is the first again where
- * there is no room for two. */
-static struct qrn_tensor place(const struct qrn_workspace *w, float *tensor, int64_t n_tokens,
-                               int64_t d, bool second)
-{
-    const int64_t n = n_tokens * d, at = (n + 15) / 16 * 16;
-    const bool has_two = at + n <= w->max_tokens * d;
-    return qrn_tensor_2d(QRN_F32, tensor + (second && has_two ? at : 0), n_tokens, d);
-}
 
 static struct pass begin(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s)
 {
@@ -52,9 +41,8 @@ static struct pass begin(struct qrn_emitter *e, struct qrn_model *model, struct 
         .stage = e->stage,
         .w = w,
         .s = s,
-        .x = place(w, w->x, s.n_tokens, c->d_model, false),
-        .part = place(w, w->normed, s.n_tokens, c->d_model, false),
-        .normed = place(w, w->normed, s.n_tokens, c->d_model, true),
+        .x = qrn_tensor_2d(QRN_F32, w->x, s.n_tokens, c->d_model),
+        .normed = qrn_tensor_2d(QRN_F32, w->normed, s.n_tokens, c->d_model),
         .positions = qrn_tensor_1d(QRN_I32, w->tables.positions, s.n_tokens),
         .seq_begin = qrn_tensor_1d(QRN_I32, w->tables.seq_begin, s.n_seqs + 1),
         .seq_position = qrn_tensor_1d(QRN_I32, w->tables.seq_position, s.n_seqs),
@@ -137,18 +125,16 @@ static void norm(struct pass *p, struct qrn_tensor x, struct qrn_tensor weight,
     EMIT(p->e, rms_norm, .x = x, .weight = weight, .out = out, .eps = (float)p->c->rms_eps);
 }
 
-/* normed and rounded from x; first x += part, if adds: the sum goes to the other place, so that what is
- * read is not written (docs/cuda.md: joints), unless somebody looks at x between layers. */
-static void norm_stream(struct pass *p, bool adds, struct qrn_tensor weight, struct forms f)
+/* normed and rounded from x; first x += more, if there is more. */
+static void norm_stream(struct pass *p, struct qrn_tensor more, struct qrn_tensor weight,
+                        struct forms f)
 {
-    const struct qrn_tensor none = {0}, x = p->x;
+    const struct qrn_tensor none = {0};
     p->rounded = none;
     if (f.rounded != QRN_F32)
         p->rounded = qrn_tensor_2d(f.rounded, p->w->normed_rounded, p->s.n_tokens, p->c->d_model);
-    if (adds && !p->s.apart)
-        p->x = place(p->w, p->w->x, p->s.n_tokens, p->c->d_model, x.data == p->w->x);
-    EMIT(p->e, rms_norm, .x = adds ? p->part : x, .residual = adds ? x : none,
-         .sum = adds ? p->x : none, .weight = weight, .out = f.f32 ? p->normed : none,
+    EMIT(p->e, rms_norm, .x = more.n_dims ? more : p->x, .residual = more.n_dims ? p->x : none,
+         .sum = more.n_dims ? p->x : none, .weight = weight, .out = f.f32 ? p->normed : none,
          .eps = (float)p->c->rms_eps, .rounded = p->rounded);
 }
 
@@ -200,7 +186,7 @@ static void project(struct pass *p, const struct qrn_matrix *const *m, int n,
     }
 }
 
-/* Gated DeltaNet: normed -> part. */
+/* Gated DeltaNet: normed -> normed. */
 static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int64_t i_linear)
 {
     const struct qrn_model_config *c = p->c;
@@ -242,7 +228,7 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
          .gate = qrn_tensor_split_last(z, c->n_v_heads, c->d_v),
          .out = rounded.n_dims ? none : o_heads, .eps = (float)c->rms_eps,
          .rounded = rounded.n_dims ? qrn_tensor_split_last(rounded, c->n_v_heads, c->d_v) : none);
-    matmul(p, &l->out, form_for(p, &l->out, o, rounded), p->part);
+    matmul(p, &l->out, form_for(p, &l->out, o, rounded), p->normed);
 }
 
 static void rotate(struct pass *p, struct qrn_tensor heads)
@@ -259,7 +245,7 @@ static void rotate(struct pass *p, struct qrn_tensor heads)
          .theta = c->rope_theta, .mode = QRN_ROPE_NEOX, .scaling = scaling);
 }
 
-/* Gated attention: normed -> part. */
+/* Gated attention: normed -> normed. */
 static void attention_mixer(struct pass *p, const struct qrn_attention_weights *l,
                             int64_t i_attention)
 {
@@ -291,7 +277,7 @@ static void attention_mixer(struct pass *p, const struct qrn_attention_weights *
          .kv_type = p->model->kv_dtype, .scale = 1.0f / sqrtf((float)d), .acts = acts_of(p));
     EMIT(p->e, sigmoid_mul, .x = o_heads, .gate = gate,
          .out = rounded.n_dims ? qrn_tensor_split_last(rounded, c->n_heads, d) : o_heads);
-    matmul(p, &l->out, form_for(p, &l->out, o, rounded), p->part);
+    matmul(p, &l->out, form_for(p, &l->out, o, rounded), p->normed);
 }
 
 /* SwiGLU: normed -> out. */
@@ -323,7 +309,7 @@ static void expert_normed(struct pass *p, const struct qrn_matrix *m, struct qrn
     expert_product(p, m, qrn_tensor_split_last(x, 1, p->c->d_model), ids, out);
 }
 
-/* Chosen experts and, if there is one, the shared expert: normed -> part. */
+/* Chosen experts and, if there is one, the shared expert: normed -> normed. */
 static void moe_mlp(struct pass *p, const struct qrn_layer_weights *l)
 {
     const struct qrn_model_config *c = p->c;
@@ -356,7 +342,7 @@ static void moe_mlp(struct pass *p, const struct qrn_layer_weights *l)
         dense_mlp(p, &l->mlp, c->d_ff_shared, shared);
     }
     EMIT(p->e, moe_combine, .experts = down, .weights = weights, .shared = shared,
-         .shared_gate = shared_gate, .out = p->part);
+         .shared_gate = shared_gate, .out = p->normed);
 }
 
 void qrn_forward_embedding(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s)
@@ -411,24 +397,21 @@ void qrn_forward_layer(struct qrn_emitter *e, struct qrn_model *model, struct qr
     const struct qrn_layer_weights *l = &model->weights.layers[i_layer];
     const int64_t index = index_of_kind(&p, i_layer);
     const bool is_first = i_layer == p.stage->begin, is_last = i_layer == p.stage->end - 1;
-    /* Unless somebody looks at x between layers, it takes up the mlp's part with the next norm; a layer
-     * adds twice, but the first. */
-    const bool adds = !is_first && !s.apart;
-    const struct qrn_tensor first = p.x;
-    if (adds) p.x = place(p.w, p.w->x, s.n_tokens, p.c->d_model, true);
-    norm_stream(&p, adds, l->mixer_norm, mixer_forms(&p, l));
+    const struct qrn_tensor none = {0};
+    /* Unless somebody looks at x between layers, it takes up the mlp's part with the next norm. */
+    norm_stream(&p, is_first || s.apart ? none : p.normed, l->mixer_norm, mixer_forms(&p, l));
     p.free = p.w->mixer;
     if (l->is_linear)
         linear_mixer(&p, &l->linear, index);
     else
         attention_mixer(&p, &l->attention, index);
-    norm_stream(&p, true, l->mlp_norm, mlp_forms(&p, l));
+    norm_stream(&p, p.normed, l->mlp_norm, mlp_forms(&p, l));
     p.free = p.w->mlp;
     if (l->is_moe)
         moe_mlp(&p, l);
     else
-        dense_mlp(&p, &l->mlp, p.c->d_ff, p.part);
-    if (s.apart || is_last) EMIT(e, add, .x = p.x, .y = p.part, .out = first);
+        dense_mlp(&p, &l->mlp, p.c->d_ff, p.normed);
+    if (s.apart || is_last) EMIT(e, add, .x = p.x, .y = p.normed, .out = p.x);
 }
 
 void qrn_forward_head(struct qrn_emitter *e, struct qrn_model *model, int64_t n)

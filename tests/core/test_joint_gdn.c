@@ -75,6 +75,8 @@ static const struct row rows[] = {
     {4, 8, QRN_HEADS_BLOCK, 11, NONE, PRODUCT, {1}, {70}, "F32", A_FIRST, QRN_F32, 1100},
     {2, 4, QRN_HEADS_TILED, 11, NONE, PRODUCT, {1, 1, 1}, {0, 63, 5}, "F16", B_FIRST, QRN_F16, 37},
     {2, 6, QRN_HEADS_BLOCK, 4, NONE, PRODUCT, {1, 1}, {7, 9}, "BF16", B_FIRST, QRN_BF16, 1024},
+    {2, 4, QRN_HEADS_BLOCK, 4, NONE, PRODUCT, {1}, {63}, "rows copied", B_FIRST, QRN_BF16, 1152},
+    {2, 6, QRN_HEADS_TILED, 4, NONE, PRODUCT, {1}, {2}, "rows of F32", A_FIRST, QRN_F32, 384},
     {2,
      2,
      QRN_HEADS_BLOCK,

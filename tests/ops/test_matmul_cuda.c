@@ -229,6 +229,27 @@ static void test_shares(void **state)
     }
 }
 
+/* Rings that end whichever warp is the slowest: one that multiplies, copies or adds. */
+static void test_slow_warps(void **state)
+{
+    static const char *const warps[] = {"0", "6", "8", "9", "11", "12", "13"};
+    (void)state;
+    for (size_t i = 0; i < sizeof warps / sizeof *warps; i++) {
+        setenv("QRN_EMULATED_SLOW_WARP", warps[i], 1);
+        struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
+        unsetenv("QRN_EMULATED_SLOW_WARP");
+        if (!dev) skip();
+        for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
+            const enum qrn_dtype dtype = weight_types[t].dtype;
+            if (dtype == QRN_BF16) check(dev, t, QRN_ACT_BF16, 1, 101, 6400, 32, QRN_F32);
+            if (dtype != QRN_Q4_0 && dtype != QRN_Q4_K) continue;
+            check(dev, t, QRN_ACT_Q8, 1, 101, 7936, 32, QRN_F32);
+            check(dev, t, QRN_ACT_Q8, 3, 69, 2304, 32, QRN_F32);
+        }
+        qrn_device_close(dev);
+    }
+}
+
 /* Rows of bf16 x that shared memory has no room for, or little. */
 static void test_long_rows(void **state)
 {
@@ -284,7 +305,7 @@ int main(void)
         cmocka_unit_test(test_rows),      cmocka_unit_test(test_floats),
         cmocka_unit_test(test_pieces),    cmocka_unit_test(test_experts),
         cmocka_unit_test(test_processor), cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_long_rows),
+        cmocka_unit_test(test_long_rows), cmocka_unit_test(test_slow_warps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,7 @@ static void remove_block(struct block *b)
         gpu.newest = b->older;
 }
 
-static struct qrn_device *open_gpu(bool joints, struct qrn_error *err)
+static struct qrn_device *open_gpu(bool apart, struct qrn_error *err)
 {
     const char *which = getenv("QRN_TEST_CUDA");
     struct qrn_device *dev;
@@ -95,19 +95,19 @@ static struct qrn_device *open_gpu(bool joints, struct qrn_error *err)
     const bool real = strcmp(which, "real") == 0;
     if (!real && (!*which || access(which, R_OK) != 0)) return NULL;
     const struct qrn_device_options o = {
-        .name = "cuda", .cuda_driver = real ? "" : which, .cuda_joints = joints};
+        .name = "cuda", .cuda_driver = real ? "" : which, .cuda_apart = apart};
     if (qrn_device_open(&o, &dev, err) != QRN_OK) fail_msg("%s: %s", which, err->text);
     return dev;
 }
 
 struct qrn_device *op_test_open_gpu(struct qrn_error *err)
 {
-    return open_gpu(true, err);
+    return open_gpu(false, err);
 }
 
 struct qrn_device *op_test_open_gpu_apart(struct qrn_error *err)
 {
-    return open_gpu(false, err);
+    return open_gpu(true, err);
 }
 
 static void close_gpu(void)

@@ -164,7 +164,7 @@ static enum qrn_status cuda_open(struct qrn_device *dev, const struct qrn_device
     struct qrn_cuda *cuda = qrn_alloc_zeroed(a, sizeof *cuda);
     if (!cuda) return qrn_fail_memory(err, sizeof *cuda, "a device");
     cuda->allocator = a;
-    cuda->joins = o->cuda_joints;
+    cuda->joins = !o->cuda_apart;
     enum qrn_status status = qrn_cuda_driver_open(o->cuda_driver, &cuda->driver, err);
     if (status == QRN_OK) {
         status = find_context(cuda, o, err);

@@ -120,17 +120,18 @@ static struct qrn_gdn_gate_rows rows_of(const struct qrn_matmul_args *a,
     const int32_t n = (int32_t)gates->a.shape[1];
     const bool a_first = gates->a.data == a->out.data;
     struct qrn_gdn_gate_rows rows = {.w = (uint64_t)(uintptr_t)a->w.data,
-                                      .x = (uint64_t)(uintptr_t)a->x.data,
-                                      .out = (uint64_t)(uintptr_t)a->out.data,
-                                      .w_row =
-                                          a->w.stride[0] * qrn_dtype_info(a->w.dtype)->block_bytes,
-                                      .x_row = 4 * a->x.stride[0],
-                                      .out_row = 4 * a->out.stride[0],
-                                      .k = a->w.shape[1],
-                                      .dtype = (int32_t)a->w.dtype,
-                                      .a = a_first ? 0 : n,
-                                      .b = a_first ? n : 0};
-    if (rows.k % D == 0 && (rows.w | rows.x | (uint64_t)rows.w_row | (uint64_t)rows.x_row) % 16 == 0)
+                                     .x = (uint64_t)(uintptr_t)a->x.data,
+                                     .out = (uint64_t)(uintptr_t)a->out.data,
+                                     .w_row =
+                                         a->w.stride[0] * qrn_dtype_info(a->w.dtype)->block_bytes,
+                                     .x_row = 4 * a->x.stride[0],
+                                     .out_row = 4 * a->out.stride[0],
+                                     .k = a->w.shape[1],
+                                     .dtype = (int32_t)a->w.dtype,
+                                     .a = a_first ? 0 : n,
+                                     .b = a_first ? n : 0};
+    if (rows.k % D == 0 &&
+        (rows.w | rows.x | (uint64_t)rows.w_row | (uint64_t)rows.x_row) % 16 == 0)
         rows.row_bytes = (int32_t)(rows.k * qrn_dtype_info(a->w.dtype)->block_bytes);
     if (!bytes_of_rows(&rows)) rows.row_bytes = 0;
     return rows;

@@ -29,8 +29,8 @@ struct qrn_matmul_stream_params {
     int32_t share, n_longer;    /* panels that a block takes; blocks that take one more */
     int32_t n_panels, n_groups; /* of a group; of a matrix */
     int32_t n_stages, n_early, stage_bytes; /* n_early: before the launch before has ended */
-    uint64_t end;  /* of all matrices */
-    uint32_t flip; /* see matmul_stream_panel.cuh */
+    uint64_t end;                           /* of all matrices */
+    uint32_t flip;                          /* see matmul_stream_panel.cuh */
     int32_t
         ahead; /* stages asked for beyond those that are copied before the launch before has ended */
 };

@@ -56,17 +56,18 @@ static void run_registers(void *stream, const void *args)
                  {4096, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block4", 0}},
                  {5120, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block5", 0}},
                  {QRN_NORM_BLOCK_ROW, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block8", 0}}};
-    static const struct qrn_cuda_function
-        wide1 = {qrn_cuda_image_norm_registers, "qrn_rms_norm_wide1", 0},
-        wide2 = {qrn_cuda_image_norm_registers, "qrn_rms_norm_wide2", 0};
+    static const struct qrn_cuda_function wide1 = {qrn_cuda_image_norm_registers,
+                                                   "qrn_rms_norm_wide1", 0},
+                                          wide2 = {qrn_cuda_image_norm_registers,
+                                                   "qrn_rms_norm_wide2", 0};
     const struct qrn_rms_norm_params p = params_of(args);
     const struct qrn_cuda_stream *s = stream;
     size_t i = 0;
     if (p.shape.d > QRN_NORM_WARP_ROW && p.n_rows <= s->cuda->n_multiprocessors && !p.gate.data) {
-        qrn_cuda_launch(stream, p.shape.d <= QRN_NORM_WIDE_WARPS * 128 ? &wide1 : &wide2,
-                        (struct qrn_cuda_grid){.n_blocks = p.n_rows,
-                                               .n_threads = 32 * QRN_NORM_WIDE_WARPS},
-                        &p);
+        qrn_cuda_launch(
+            stream, p.shape.d <= QRN_NORM_WIDE_WARPS * 128 ? &wide1 : &wide2,
+            (struct qrn_cuda_grid){.n_blocks = p.n_rows, .n_threads = 32 * QRN_NORM_WIDE_WARPS},
+            &p);
         return;
     }
     while (forms[i].longest < p.shape.d) i++;
