@@ -161,7 +161,7 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_block5, 256, 2, qrn_rms_norm_params)
     rms_norm<WARPS, 5>(p);
 }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_block8, 256, 2, qrn_rms_norm_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_block8, 256, 1, qrn_rms_norm_params)
 {
     rms_norm<WARPS, 8>(p);
 }
