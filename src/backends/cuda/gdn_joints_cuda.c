@@ -12,8 +12,7 @@ QRN_CUDA_IMAGE(gdn_inputs);
 QRN_CUDA_IMAGE(gdn_token_sm90a);
 
 /* Heads are as wide as a warp's channels.  Of many tokens each launch is bound by memory. */
-/* MOST_OF_ROWS: bytes of a block for what gates are made of. */
-enum { D = 128, MOST_TOKENS = 64, LEAST_RING = 4, MOST_OF_ROWS = 120 * 1024 };
+enum { D = 128, MOST_TOKENS = 64, LEAST_RING = 4 };
 
 /* The steps' arguments. */
 struct run_of {
@@ -107,34 +106,22 @@ static bool matches_product_token(const struct qrn_cuda *cuda, const struct qrn_
            qrn_cuda_is_joined(&steps[0], steps + 1, 4, passed, 3);
 }
 
-/* Shared memory for two rows of weights and x with each, beside a block's own; 0: they are not copied. */
-static int64_t bytes_of_rows(const struct qrn_gdn_gate_rows *rows)
-{
-    const int64_t bytes = 2 * (rows->row_bytes + 4 * rows->k);
-    return rows->row_bytes && bytes <= MOST_OF_ROWS ? bytes : 0;
-}
-
 static struct qrn_gdn_gate_rows rows_of(const struct qrn_matmul_args *a,
                                         const struct qrn_gdn_gates_args *gates)
 {
     const int32_t n = (int32_t)gates->a.shape[1];
     const bool a_first = gates->a.data == a->out.data;
-    struct qrn_gdn_gate_rows rows = {.w = (uint64_t)(uintptr_t)a->w.data,
-                                     .x = (uint64_t)(uintptr_t)a->x.data,
-                                     .out = (uint64_t)(uintptr_t)a->out.data,
-                                     .w_row =
-                                         a->w.stride[0] * qrn_dtype_info(a->w.dtype)->block_bytes,
-                                     .x_row = 4 * a->x.stride[0],
-                                     .out_row = 4 * a->out.stride[0],
-                                     .k = a->w.shape[1],
-                                     .dtype = (int32_t)a->w.dtype,
-                                     .a = a_first ? 0 : n,
-                                     .b = a_first ? n : 0};
-    if (rows.k % D == 0 &&
-        (rows.w | rows.x | (uint64_t)rows.w_row | (uint64_t)rows.x_row) % 16 == 0)
-        rows.row_bytes = (int32_t)(rows.k * qrn_dtype_info(a->w.dtype)->block_bytes);
-    if (!bytes_of_rows(&rows)) rows.row_bytes = 0;
-    return rows;
+    return (struct qrn_gdn_gate_rows){.w = (uint64_t)(uintptr_t)a->w.data,
+                                      .x = (uint64_t)(uintptr_t)a->x.data,
+                                      .out = (uint64_t)(uintptr_t)a->out.data,
+                                      .w_row =
+                                          a->w.stride[0] * qrn_dtype_info(a->w.dtype)->block_bytes,
+                                      .x_row = 4 * a->x.stride[0],
+                                      .out_row = 4 * a->out.stride[0],
+                                      .k = a->w.shape[1],
+                                      .dtype = (int32_t)a->w.dtype,
+                                      .a = a_first ? 0 : n,
+                                      .b = a_first ? n : 0};
 }
 
 static struct qrn_gdn_inputs_params inputs_of(const struct run_of *r, const struct qrn_cuda *cuda)
@@ -168,16 +155,12 @@ static void launch_token(struct qrn_cuda_stream *s, const struct qrn_step *steps
                          struct qrn_gdn_gate_rows rows)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_token_sm90a, "qrn_gdn_token",
-                                               QRN_GDN_FEW_BYTES + MOST_OF_ROWS};
+                                               QRN_GDN_FEW_BYTES};
     const struct run_of r = run_of(steps, true);
-    struct qrn_cuda_grid grid = qrn_cuda_gdn_few_grid(r.chunk);
-    /* Of several sequences a multiprocessor has blocks that share it. */
-    if (grid.n_blocks * grid.n_blocks_y > s->cuda->n_multiprocessors) rows.row_bytes = 0;
-    if (rows.row_bytes) grid.shared_bytes += (unsigned)bytes_of_rows(&rows);
     const struct qrn_gdn_token_params p = {.inputs = inputs_of(&r, s->cuda),
                                            .rows = rows,
                                            .chunk = qrn_gdn_open_chunk_params(r.chunk, D / 2)};
-    qrn_cuda_launch(s, &f, grid, &p);
+    qrn_cuda_launch(s, &f, qrn_cuda_gdn_few_grid(r.chunk), &p);
 }
 
 static void run_token(struct qrn_cuda_stream *s, const struct qrn_step *steps)

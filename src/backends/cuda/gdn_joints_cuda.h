@@ -22,7 +22,6 @@ struct qrn_gdn_gate_rows {
     uint64_t w, x, out;               /* w 0: a and b are in memory */
     int64_t w_row, x_row, out_row, k; /* bytes from a row to the next; elements of one */
     int32_t dtype, a, b;              /* first rows for a, for b */
-    int32_t row_bytes;                /* of a row of weights that is copied whole, with x; 0: none is */
 };
 
 struct qrn_gdn_token_params {

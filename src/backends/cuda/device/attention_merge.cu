@@ -69,9 +69,11 @@ static __device__ __forceinline__ float factors(const qrn_attention_params &p, c
     return fmaxf(before, fmaxf(s.most[0], s.most[1]));
 }
 
-/* A row for each block, DIMS dimensions along z. */
-QRN_DEVICE_FUNCTION(qrn_attention_merge_runs, 64, 6, qrn_attention_params)
+/* A row for each block, DIMS dimensions along z.  The next launches begin with it and not before: beside
+ * the first copies of a product, what it waits for took three times as long. */
+QRN_DEVICE_FUNCTION_ALONE(qrn_attention_merge_runs, 64, 6, qrn_attention_params)
 {
+    qrn_grid_begins();
     __shared__ __align__(16) merge_shared s;
     const qrn_attention_tile t = merge_tile(p);
     if (t.n_rows <= 0) return;

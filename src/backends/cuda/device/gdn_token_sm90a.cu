@@ -21,14 +21,6 @@ static __device__ __forceinline__ const uint8_t *weights_of(const qrn_gdn_gate_r
     return (const uint8_t *)(uintptr_t)(p.w + (uint64_t)(row * p.w_row));
 }
 
-/* Stores element `row` of token t of the product if asked to; returns it. */
-static __device__ __forceinline__ float keep_row(const qrn_gdn_gate_rows &p, int64_t t, int row, bool stores,
-                                                 float x)
-{
-    if (stores && qrn_lane() == 0) ((float *)(uintptr_t)(p.out + (uint64_t)(t * p.out_row)))[row] = x;
-    return x;
-}
-
 /* Element `row` of token t of the product, by a warp; stores it if asked to. */
 static __device__ __noinline__ float gate_row(const qrn_gdn_gate_rows &p, int64_t t, int row,
                                                  bool stores)
@@ -36,49 +28,29 @@ static __device__ __noinline__ float gate_row(const qrn_gdn_gate_rows &p, int64_
     const qrn_weight_row w = {weights_of(p, row), nullptr, nullptr, p.dtype};
     const float *const x[1] = {(const float *)(uintptr_t)(p.x + (uint64_t)(t * p.x_row))};
     float acc[1] = {0.0f};
-    float_dots<1, 8>(w, x, 1, p.k, acc);
-    return keep_row(p, t, row, stores, acc[0]);
-}
-
-/* The same of a row and an x that a warp has copied, n bytes and as floats behind. */
-static __device__ __forceinline__ float copied_row(const qrn_gdn_gate_rows &p, const char *row)
-{
-    const qrn_weight_row w = {(const uint8_t *)row, nullptr, nullptr, p.dtype};
-    const float *const x[1] = {(const float *)(row + p.row_bytes)};
-    float acc[1] = {0.0f};
-    if (p.dtype == QRN_F32) add_pieces<1, 4, true>(w, x, 1, (int)(p.k / QRN_PIECE), acc);
-    else add_pieces<1, 4, false>(w, x, 1, (int)(p.k / QRN_PIECE), acc);
-    return qrn_warp_sum(acc[0]);
-}
-
-static __device__ __forceinline__ void copy_bytes(char *to, const uint8_t *from, int n)
-{
-    for (int i = 16 * qrn_lane(); i < n; i += 16 * 32) qrn_copy16_async(to + i, from + i, 16);
+    float_dots<1, 16>(w, x, 1, p.k, acc);
+    if (stores && qrn_lane() == 0)
+        ((float *)(uintptr_t)(p.out + (uint64_t)(t * p.out_row)))[row] = acc[0];
+    return acc[0];
 }
 
 struct few_joined {
     const qrn_gdn_inputs_params &p;
     const qrn_gdn_gate_rows &rows;
-    char *copied; /* a row of weights and x, of the warps that make a and b */
     const uint64_t ring;
     int64_t c; /* the first of this lane's four channels */
     bool convolves, writes;
     words x[CONV_AHEAD];
     filter<of_f32> f;
 
-    /* Rows of weights are copied, or asked for, before anything is known. */
-    __device__ few_joined(const qrn_gdn_token_params &params, char *shared)
-        : p(params.inputs), rows(params.rows), copied(nullptr),
+    /* Rows of weights are asked for before anything is known. */
+    __device__ few_joined(const qrn_gdn_token_params &params)
+        : p(params.inputs), rows(params.rows),
           ring(params.inputs.conv.history[blockIdx.y * params.inputs.conv.history_stride])
     {
         const int h = (int)blockIdx.x / SLICES;
         if (!rows.w || (qrn_warp() != V_WARP && qrn_warp() != GATE_WARP)) return;
         const uint8_t *row = weights_of(rows, (qrn_warp() == V_WARP ? rows.b : rows.a) + h);
-        if (rows.row_bytes) {
-            copied = shared + (qrn_warp() == V_WARP ? 0 : rows.row_bytes + 4 * rows.k);
-            copy_bytes(copied, row, rows.row_bytes);
-            return;
-        }
         for (int64_t at = 128 * qrn_lane(); at < rows.w_row; at += 128 * 32) qrn_prefetch(row + at);
     }
 
@@ -95,12 +67,6 @@ struct few_joined {
     __device__ void begin(few_block &b)
     {
         const int n_k = (int)b.p.x.heads.n_k;
-        if (copied) {
-            copy_bytes(copied + rows.row_bytes,
-                       (const uint8_t *)(uintptr_t)(rows.x + (uint64_t)(b.l.begin * rows.x_row)),
-                       (int)(4 * rows.k));
-            qrn_copies_commit();
-        }
         const int head = b.warp == V_WARP   ? 2 * n_k + b.l.h
                          : b.warp == K_WARP ? n_k + b.l.kh
                                             : b.l.kh;
@@ -121,11 +87,6 @@ struct few_joined {
     /* a or b of the token and head. */
     __device__ float made_of(const few_block &b, const float *data, int64_t stride, int first) const
     {
-        if (copied) {
-            qrn_copies_wait<3>(); /* the groups of few_block::copy come later */
-            __syncwarp();
-            return keep_row(rows, b.l.begin, first + b.l.h, b.slice == 0, copied_row(rows, copied));
-        }
         if (rows.w) return gate_row(rows, b.l.begin, first + b.l.h, b.slice == 0);
         return data[b.l.begin * stride + b.l.h];
     }
@@ -210,7 +171,7 @@ static __device__ __noinline__ void others(const qrn_gdn_token_params &p, char *
 QRN_DEVICE_FUNCTION(qrn_gdn_token, 128, 3, qrn_gdn_token_params)
 {
     QRN_DYNAMIC_SHARED(char, shared);
-    few_joined in(p, shared + sizeof(few_shared));
+    few_joined in(p);
     few_block x(p.chunk, *(few_shared *)shared);
     x.find_places();
     if (x.l.kind() == ONE_TOKEN) x.token(in);
