@@ -31,7 +31,7 @@ struct qrn_cuda {
     CUstream stream;
     bool owns_context, owns_stream;
     int capability, n_multiprocessors; /* 90 is 9.0 */
-    bool overlaps; /* device code waits by itself for what was launched before (device/kernel.cuh) */
+    bool overlaps; /* launches may: device code waits by itself for what was launched before (device/kernel.cuh) */
     bool joins; /* recorded steps that a joint knows are one launch */
     CUdeviceptr scratch;
     size_t scratch_bytes;

@@ -143,7 +143,7 @@ void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *
                                        .sharedMemBytes = grid.shared_bytes,
                                        .hStream = s->cuda->stream,
                                        .attrs = &overlap,
-                                       .numAttrs = s->cuda->overlaps ? 1 : 0};
+                                       .numAttrs = s->overlaps ? 1 : 0};
         s->result = s->cuda->driver.launch(&config, handle, &p.out, NULL);
     }
     if (s->result != CUDA_SUCCESS) s->failed = function->name;
