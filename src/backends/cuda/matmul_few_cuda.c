@@ -4,6 +4,8 @@
 #include "backends/cuda/matmul_prepare.h"
 #include "backends/cuda/tensor_map.h"
 
+#include <string.h>
+
 QRN_CUDA_IMAGE(matmul_few_sm90a);
 
 /* Shared memory: HALF is enough for copies never to stop, a block asks for ALONE (matmul_stream_cuda.c).
@@ -105,15 +107,17 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
     const int64_t n_groups = groups_of(job, rows), n = s->cuda->n_multiprocessors,
                   n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job),
                   shared_bytes = cut.shared_bytes < ALONE_SHARED ? ALONE_SHARED : cut.shared_bytes;
-    struct qrn_matmul_few_params p = {.job = *job,
-                                      .handover = s->cuda->handover,
-                                      .x_stride = stride_of_fours(job),
-                                      .share = (int32_t)(n_panels / n_blocks),
-                                      .n_longer = (int32_t)(n_panels % n_blocks),
-                                      .n_panels = (int32_t)panels_of(job),
-                                      .n_rows = (int32_t)job->most_rows,
-                                      .n_slots = cut.n_slots,
-                                      .n_asked = ASKED / qrn_few_panel_bytes(rows)};
+    struct qrn_matmul_few_params p;
+    memset(&p, 0, sizeof p); /* the bytes before the map too: all of it goes to the device */
+    p.job = *job;
+    p.handover = s->cuda->handover;
+    p.x_stride = stride_of_fours(job);
+    p.share = (int32_t)(n_panels / n_blocks);
+    p.n_longer = (int32_t)(n_panels % n_blocks);
+    p.n_panels = (int32_t)panels_of(job);
+    p.n_rows = (int32_t)job->most_rows;
+    p.n_slots = cut.n_slots;
+    p.n_asked = ASKED / qrn_few_panel_bytes(rows);
     const struct qrn_tensor_box box = box_of_w(job, cut.rows);
     qrn_cuda_tensor_map(s, &box, &p.w);
     qrn_cuda_launch(s, rows == 16 ? &f16 : &f32,
