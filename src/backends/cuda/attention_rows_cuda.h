@@ -14,13 +14,14 @@ struct qrn_attention_rows_side {
     const float *weight; /* NULL: none */
     int64_t token, head;
     float eps;
+    int32_t rest; /* all bytes of parameters are set */
 };
 
 struct qrn_attention_rows_params {
     struct qrn_rope_params rope; /* of both; its x and out are not looked at */
     struct qrn_kv_append_paged_params append;
     struct qrn_attention_rows_side q, k;
-    int32_t n_heads; /* of queries */
+    int32_t n_heads, rest; /* n_heads: of queries */
 };
 
 #endif

@@ -21,7 +21,7 @@ struct qrn_gdn_inputs_params {
 struct qrn_gdn_gate_rows {
     uint64_t w, x, out;               /* w 0: a and b are in memory */
     int64_t w_row, x_row, out_row, k; /* bytes from a row to the next; elements of one */
-    int32_t dtype, a, b;              /* first rows for a, for b */
+    int32_t dtype, a, b, rest;        /* first rows for a, for b; rest: all bytes are set */
 };
 
 struct qrn_gdn_token_params {
