@@ -11,6 +11,9 @@
 #define QUERN_BACKENDS_CUDA_ATTENTION_CUDA_H
 
 #include "backends/cuda/kv_append_cuda.h"
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 enum {
     QRN_ATTENTION_BLOCK = 64,
@@ -55,6 +58,9 @@ struct qrn_attention_params {
     int32_t kv_type, mask_type, causal, n_parts; /* n_parts: of d_v */
     int32_t only;                                /* enum qrn_attention_only */
     float scale, softcap;
+    int32_t rest;
 };
+
+QRN_PARAMS_END
 
 #endif

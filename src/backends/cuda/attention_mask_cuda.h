@@ -5,6 +5,10 @@
 
 #include <stdint.h>
 
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
+
 /* Strides in elements. */
 struct qrn_attention_mask_params {
     uint64_t mask; /* written by attention_mask, read by the other; 0: none */
@@ -13,5 +17,7 @@ struct qrn_attention_mask_params {
     int64_t n_tokens, n_kv, q_offset, window, tile_q, tile_k, n_tiles_q, n_tiles_k;
     int32_t dtype, causal;
 };
+
+QRN_PARAMS_END
 
 #endif

@@ -4,7 +4,10 @@
 #define QUERN_BACKENDS_CUDA_ATTENTION_ROWS_CUDA_H
 
 #include "backends/cuda/kv_append_cuda.h"
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/rope_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 enum { QRN_ATTENTION_ROWS_WARPS = 4 };
 
@@ -14,7 +17,7 @@ struct qrn_attention_rows_side {
     const float *weight; /* NULL: none */
     int64_t token, head;
     float eps;
-    int32_t rest; /* all bytes of parameters are set */
+    int32_t rest;
 };
 
 struct qrn_attention_rows_params {
@@ -23,5 +26,7 @@ struct qrn_attention_rows_params {
     struct qrn_attention_rows_side q, k;
     int32_t n_heads, rest; /* n_heads: of queries */
 };
+
+QRN_PARAMS_END
 
 #endif

@@ -4,7 +4,10 @@
 #define QUERN_BACKENDS_CUDA_ATTENTION_WGMMA_CUDA_H
 
 #include "backends/cuda/attention_cuda.h"
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/tensor_map_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 /* Rows of a tile, (token, head of a group) each; keys that are taken at once; copies of those. */
 enum { QRN_WGMMA_ROWS = 128, QRN_WGMMA_STAGES = 2, QRN_WGMMA_THREADS = 384 };
@@ -16,6 +19,9 @@ struct qrn_attention_wgmma_params {
     struct qrn_tensor_map k, v;
     struct qrn_attention_params a;
     int32_t ahead; /* blocks of threads that run at once: queries are asked for so far ahead */
+    uint8_t rest[116];
 };
+
+QRN_PARAMS_END
 
 #endif

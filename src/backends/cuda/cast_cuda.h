@@ -3,7 +3,10 @@
 #ifndef QUERN_BACKENDS_CUDA_CAST_CUDA_H
 #define QUERN_BACKENDS_CUDA_CAST_CUDA_H
 
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/rows_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 struct qrn_cast_params {
     struct qrn_rows_shape shape;
@@ -21,5 +24,7 @@ struct qrn_copy_params {
     int64_t pieces_per_row; /* of 16 bytes a thread */
     int64_t n_pieces;
 };
+
+QRN_PARAMS_END
 
 #endif

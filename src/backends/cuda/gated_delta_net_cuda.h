@@ -4,6 +4,9 @@
 #define QUERN_BACKENDS_CUDA_GATED_DELTA_NET_CUDA_H
 
 #include "backends/cuda/gdn_cuda.h"
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 enum {
     QRN_GDN_LANES = 8,       /* that share a row of the state */
@@ -23,5 +26,7 @@ struct qrn_gated_delta_net_params {
     float scale;
     int32_t positive; /* the sign of g */
 };
+
+QRN_PARAMS_END
 
 #endif

@@ -3,7 +3,10 @@
 #ifndef QUERN_BACKENDS_CUDA_GDN_CUDA_H
 #define QUERN_BACKENDS_CUDA_GDN_CUDA_H
 
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/ragged_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 enum { QRN_CUDA_GDN_CHUNK = 64 }; /* QRN_GDN_CHUNK */
 
@@ -15,7 +18,7 @@ struct qrn_gdn_tensor {
 
 struct qrn_gdn_heads {
     int64_t n_k, n_v;
-    int32_t tiled; /* QRN_HEADS_TILED */
+    int32_t tiled, rest; /* QRN_HEADS_TILED */
 };
 
 struct qrn_gdn_tokens {
@@ -26,5 +29,7 @@ struct qrn_gdn_tokens {
     struct qrn_gdn_heads heads;
     int64_t d_k, d_v;
 };
+
+QRN_PARAMS_END
 
 #endif

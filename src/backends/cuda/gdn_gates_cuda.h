@@ -5,6 +5,10 @@
 
 #include <stdint.h>
 
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
+
 /* Strides are of tokens, in elements. */
 struct qrn_gdn_gates_params {
     const float *a, *b, *a_scale, *dt_bias;
@@ -12,5 +16,7 @@ struct qrn_gdn_gates_params {
     int64_t a_stride, b_stride, g_stride, beta_stride;
     int64_t n_tokens, n_heads;
 };
+
+QRN_PARAMS_END
 
 #endif

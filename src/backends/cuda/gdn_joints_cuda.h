@@ -6,7 +6,10 @@
 
 #include "backends/cuda/gdn_gates_cuda.h"
 #include "backends/cuda/gdn_open_chunk_cuda.h"
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/ssm_conv_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 /* Channels are heads of 128: those of q, those of k, which are normed, those of v. */
 struct qrn_gdn_inputs_params {
@@ -21,7 +24,7 @@ struct qrn_gdn_inputs_params {
 struct qrn_gdn_gate_rows {
     uint64_t w, x, out;               /* w 0: a and b are in memory */
     int64_t w_row, x_row, out_row, k; /* bytes from a row to the next; elements of one */
-    int32_t dtype, a, b, rest;        /* first rows for a, for b; rest: all bytes are set */
+    int32_t dtype, a, b, rest;        /* a, b: first rows for them */
 };
 
 struct qrn_gdn_token_params {
@@ -29,5 +32,7 @@ struct qrn_gdn_token_params {
     struct qrn_gdn_gate_rows rows;
     struct qrn_gdn_open_chunk_params chunk;
 };
+
+QRN_PARAMS_END
 
 #endif

@@ -4,6 +4,9 @@
 #define QUERN_BACKENDS_CUDA_GDN_OPEN_CHUNK_CUDA_H
 
 #include "backends/cuda/gdn_cuda.h"
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 enum {
     QRN_GDN_STEP_PANEL = 512,  /* of keys and queries, what is in shared memory at a time */
@@ -30,5 +33,7 @@ struct qrn_gdn_open_chunk_params {
     int32_t numbers_stay; /* tables are there before what was launched before is done (launch.h) */
     int32_t n_asked;      /* heads whose data a block of gdn_open_decode asks for before its turn */
 };
+
+QRN_PARAMS_END
 
 #endif

@@ -4,6 +4,9 @@
 #define QUERN_BACKENDS_CUDA_GDN_STAGES_CUDA_H
 
 #include "backends/cuda/gdn_cuda.h"
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 enum {
     QRN_GDN_STAGE_THREADS = 256,
@@ -27,7 +30,9 @@ struct qrn_gdn_stage_params {
     int64_t n_chunks; /* at most so many */
     int64_t n_slices;
     float scale;
-    int32_t bf16, G_f64;
+    int32_t bf16, G_f64, rest;
 };
+
+QRN_PARAMS_END
 
 #endif

@@ -4,7 +4,10 @@
 #define QUERN_BACKENDS_CUDA_GDN_WGMMA_CUDA_H
 
 #include "backends/cuda/gdn_open_chunk_cuda.h"
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/tensor_map_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 enum {
     QRN_GDN_WGMMA_WIDTH = 128,     /* d_k and d_v */
@@ -44,8 +47,8 @@ struct qrn_gdn_part {
  * from number seq_begin / 64 + 2 * sequence on, each of them by key heads, by value heads of a
  * key head. */
 struct qrn_gdn_wgmma_params {
-    struct qrn_gdn_open_chunk_params c;
     struct qrn_tensor_map q, k, v;
+    struct qrn_gdn_open_chunk_params c;
     struct qrn_gdn_piece *pieces;
     int64_t n_numbers;               /* of pieces' */
     int64_t first_k_head, n_k_heads; /* this launch's */
@@ -53,6 +56,7 @@ struct qrn_gdn_wgmma_params {
     int32_t n_shares;                /* of a key head's value heads, for gdn_open_prepare */
     int32_t n_parts;                 /* of a sequence, worked on at once; 1: parts is not used */
     int32_t out_is_bf16, out_is_aligned; /* rows of out, to 16 bytes */
+    uint8_t rest[40];
 };
 
 /* A tensor [n_tokens, n_heads, 128] of f32 rounded to bf16 without gaps. */
@@ -61,5 +65,7 @@ struct qrn_gdn_round_params {
     uint32_t *to;
     int64_t n_tokens, n_heads;
 };
+
+QRN_PARAMS_END
 
 #endif

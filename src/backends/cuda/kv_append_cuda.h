@@ -5,19 +5,23 @@
 
 #include <stdint.h>
 
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
+
 /* Keys or values and their cache; strides in bytes. */
 struct qrn_kv_append_side {
     uint64_t x, cache;
     int64_t x_token, x_head, cache_head, cache_slot;
     int64_t d;
-    int32_t dtype; /* of the cache */
+    int32_t dtype, rest; /* dtype: of the cache */
 };
 
 struct qrn_kv_append_params {
     struct qrn_kv_append_side side[2];
     const int32_t *position;
     int64_t n_tokens, n_heads, capacity;
-    int32_t ring;
+    int32_t ring, rest;
 };
 
 /* Sequences in pages, as ops/kv_pages.h has them. */
@@ -31,7 +35,9 @@ struct qrn_kv_append_paged_params {
     struct qrn_paged paged;
     const float *k, *v;
     int64_t k_token, k_head, v_token, v_head; /* elements */
-    int32_t half;
+    int32_t half, rest;
 };
+
+QRN_PARAMS_END
 
 #endif

@@ -4,13 +4,16 @@
 #define QUERN_BACKENDS_CUDA_MATMUL_CUDA_H
 
 #include "backends/cuda/matmul_forms_cuda.h"
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/rows_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 /* Matrices of rows of blocks, or of scales of them; strides in bytes. */
 struct qrn_matrices {
     uint64_t data;
     int64_t stride[3]; /* of dimension -4, of -3 (or expert), of rows */
-    int32_t dtype;
+    int32_t dtype, rest;
 };
 
 struct qrn_weights_params {
@@ -41,7 +44,7 @@ struct qrn_matmul_params {
     struct qrn_rows_shape out_shape;
     struct qrn_rows x, out;
     int32_t x_dtype, acts; /* enum qrn_act_kind */
-    int32_t any_order;
+    int32_t any_order, rest;
     int64_t n_x;
     /* plain products: rows of x, batches of x, matrices along dimension -3, ratios */
     int64_t n_matrices, most_rows, m, m2, w2, r2, r3;
@@ -69,5 +72,7 @@ struct qrn_embedding_blocks_params {
     uint64_t ids;
     int64_t n_blocks; /* of 32 elements, the last perhaps shorter, in all */
 };
+
+QRN_PARAMS_END
 
 #endif

@@ -4,19 +4,10 @@
 #include "backends/cuda/matmul_prepare.h"
 #include "backends/cuda/tensor_map.h"
 
-#include <string.h>
-
 QRN_CUDA_IMAGE(matmul_few_sm90a);
 
-/* Shared memory: HALF is enough for copies never to stop, a block asks for ALONE (matmul_stream_cuda.c).
- * ASKED: bytes of a block that the second cache is asked for before the launch before has ended. */
-enum {
-    HALF_SHARED = 110 * 1024,
-    MOST_SHARED = 220 * 1024,
-    ALONE_SHARED = 116 * 1024,
-    LEAST_SLOTS = 8,
-    ASKED = 64 * 1024
-};
+/* ASKED: bytes of a block that the second cache is asked for before the launch before has ended. */
+enum { LEAST_SLOTS = 8, ASKED = 64 * 1024 };
 
 /* Rows of a group; what a block has in shared memory. */
 struct cut {
@@ -48,7 +39,7 @@ static bool fits(const struct qrn_matmul_params *p, int rows, int64_t shared, st
 
 static bool find_cut(const struct qrn_matmul_params *p, int rows, struct cut *out)
 {
-    return fits(p, rows, HALF_SHARED, out) || fits(p, rows, MOST_SHARED, out);
+    return fits(p, rows, QRN_FEW_HALF_SHARED, out) || fits(p, rows, QRN_FEW_MOST_SHARED, out);
 }
 
 /* Half as many rows where a quarter of all blocks would have none. */
@@ -98,26 +89,25 @@ static size_t scratch(struct qrn_matmul_params *p)
 static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 {
     static const struct qrn_cuda_function f16 = {qrn_cuda_image_matmul_few_sm90a,
-                                                 "qrn_matmul_few16_bf16", MOST_SHARED},
+                                                 "qrn_matmul_few16_bf16", QRN_FEW_MOST_SHARED},
                                           f32 = {qrn_cuda_image_matmul_few_sm90a,
-                                                 "qrn_matmul_few32_bf16", MOST_SHARED};
+                                                 "qrn_matmul_few32_bf16", QRN_FEW_MOST_SHARED};
     const int rows = choose_rows(job, s->cuda->n_multiprocessors);
     struct cut cut;
     if (job->most_rows == 0 || job->w.n == 0 || !find_cut(job, rows, &cut)) return;
     const int64_t n_groups = groups_of(job, rows), n = s->cuda->n_multiprocessors,
                   n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job),
-                  shared_bytes = cut.shared_bytes < ALONE_SHARED ? ALONE_SHARED : cut.shared_bytes;
-    struct qrn_matmul_few_params p;
-    memset(&p, 0, sizeof p); /* the bytes before the map too: all of it goes to the device */
-    p.job = *job;
-    p.handover = s->cuda->handover;
-    p.x_stride = stride_of_fours(job);
-    p.share = (int32_t)(n_panels / n_blocks);
-    p.n_longer = (int32_t)(n_panels % n_blocks);
-    p.n_panels = (int32_t)panels_of(job);
-    p.n_rows = (int32_t)job->most_rows;
-    p.n_slots = cut.n_slots;
-    p.n_asked = ASKED / qrn_few_panel_bytes(rows);
+                  shared_bytes = cut.shared_bytes < QRN_FEW_ALONE_SHARED ? QRN_FEW_ALONE_SHARED
+                                                                         : cut.shared_bytes;
+    struct qrn_matmul_few_params p = {.job = *job,
+                                      .handover = s->cuda->handover,
+                                      .x_stride = stride_of_fours(job),
+                                      .share = (int32_t)(n_panels / n_blocks),
+                                      .n_longer = (int32_t)(n_panels % n_blocks),
+                                      .n_panels = (int32_t)panels_of(job),
+                                      .n_rows = (int32_t)job->most_rows,
+                                      .n_slots = cut.n_slots,
+                                      .n_asked = ASKED / qrn_few_panel_bytes(rows)};
     const struct qrn_tensor_box box = box_of_w(job, cut.rows);
     qrn_cuda_tensor_map(s, &box, &p.w);
     qrn_cuda_launch(s, rows == 16 ? &f16 : &f32,

@@ -5,7 +5,10 @@
 
 #include "backends/cuda/matmul_cuda.h"
 #include "backends/cuda/matmul_stream_cuda.h"
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/tensor_map_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 /* A panel is 32 or 16 rows of 128 k, two boxes of a map; warps share panels, the two after them copy and add. */
 enum {
@@ -32,6 +35,9 @@ struct qrn_matmul_few_params {
     int32_t n_panels;        /* of a group of rows */
     int32_t n_rows, n_slots;
     int32_t n_asked; /* panels that are asked for before the launch before has ended */
+    uint8_t rest[96];
 };
+
+QRN_PARAMS_END
 
 #endif

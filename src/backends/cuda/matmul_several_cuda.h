@@ -4,7 +4,10 @@
 #define QUERN_BACKENDS_CUDA_MATMUL_SEVERAL_CUDA_H
 
 #include "backends/cuda/matmul_cuda.h"
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/tensor_map_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 /* A tile is up to 192 rows of weights, whole groups of 32, by all rows of x, half of which a warp has; a slot
  * of the ring is 128 k of both, each in two boxes of a map. */
@@ -22,6 +25,7 @@ struct qrn_matmul_several_params {
     int32_t n_groups, n_tiles;    /* of a tile; of the matrix */
     int32_t n_panels, n_slots;
     int32_t n_asked; /* panels that are asked for before the launch before has ended */
+    uint8_t rest[116];
 };
 
 /* Of 128 k. */
@@ -29,5 +33,7 @@ QRN_FORM_FUNCTION int qrn_several_slot_bytes(int n_groups, int n_x)
 {
     return (n_groups * QRN_PANEL_ROWS + n_x) * QRN_PANEL_K * 2;
 }
+
+QRN_PARAMS_END
 
 #endif

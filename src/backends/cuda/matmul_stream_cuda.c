@@ -8,24 +8,14 @@ QRN_CUDA_IMAGE(matmul_stream_k_sm90a);
 QRN_CUDA_IMAGE(matmul_stream_mlx_sm90a);
 
 /* Rows of x and slots that are served: others read a matrix once for more rows.
- * Shared memory: HALF is enough for copies never to stop; a block asks for ALONE, of which no
- * multiprocessor has room for two, or a launch that begins where another ends would have two of its equal
- * shares on one of them.
  * AHEAD: bytes that are asked for beyond the ring. */
-enum {
-    MOST_ROWS = 64,
-    MOST_SLOTS = 32,
-    HALF_SHARED = 110 * 1024,
-    MOST_SHARED = 220 * 1024,
-    ALONE_SHARED = 116 * 1024,
-    LEAST_STAGES = 3,
-    AHEAD = 64 * 1024
-};
+enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 3, AHEAD = 64 * 1024 };
 
-#define STREAM(file, NAME)                                                                       \
-    [QRN_##NAME] = {                                                                             \
-        {qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream1_" #NAME, MOST_SHARED}, \
-        {qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream8_" #NAME, MOST_SHARED}}
+#define STREAM(file, NAME)                                                                     \
+    [QRN_##NAME] = {{qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream1_" #NAME, \
+                     QRN_FEW_MOST_SHARED},                                                     \
+                    {qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream8_" #NAME, \
+                     QRN_FEW_MOST_SHARED}}
 static const struct qrn_cuda_function stream_of[QRN_DTYPE_COUNT][2] = {
     STREAM(blocks, Q4_0), STREAM(blocks, Q4_1),   STREAM(blocks, Q5_0),  STREAM(blocks, Q5_1),
     STREAM(blocks, Q8_0), STREAM(blocks, IQ4_NL), STREAM(blocks, MXFP4), STREAM(k, Q2_K),
@@ -73,10 +63,10 @@ static bool find_cut(const struct qrn_matmul_params *p, struct cut *out)
     if (rows > p->most_rows) rows = (int)p->most_rows;
     if (panels_of(p) > 4096) return false;
     for (; rows > 0; rows--) {
-        if (fits(p, rows, HALF_SHARED, LEAST_STAGES, out)) return true;
-        if (fits(p, rows, MOST_SHARED, LEAST_STAGES, out)) return true;
+        if (fits(p, rows, QRN_FEW_HALF_SHARED, LEAST_STAGES, out)) return true;
+        if (fits(p, rows, QRN_FEW_MOST_SHARED, LEAST_STAGES, out)) return true;
     }
-    return fits(p, 1, MOST_SHARED, 2, out);
+    return fits(p, 1, QRN_FEW_MOST_SHARED, 2, out);
 }
 
 static bool takes(const struct qrn_matmul_params *p, bool ok)
@@ -104,7 +94,8 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
     const int64_t n_groups = groups_of(job) * job->n_tiles, n = s->cuda->n_multiprocessors,
                   n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job),
                   stage = QRN_STREAM_PANELS * job->w.panel_bytes,
-                  shared_bytes = cut.shared_bytes < ALONE_SHARED ? ALONE_SHARED : cut.shared_bytes;
+                  shared_bytes = cut.shared_bytes < QRN_FEW_ALONE_SHARED ? QRN_FEW_ALONE_SHARED
+                                                                         : cut.shared_bytes;
     const struct qrn_matmul_stream_params p = {
         .job = *job,
         .handover = s->cuda->handover,

@@ -4,6 +4,9 @@
 #define QUERN_BACKENDS_CUDA_MATMUL_STREAM_CUDA_H
 
 #include "backends/cuda/matmul_cuda.h"
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 enum {
     QRN_STREAM_PANELS = 8,  /* of a stage, at most */
@@ -14,7 +17,16 @@ enum {
     QRN_STREAM_STAGES = 2 * QRN_STREAM_SUMS - 1,
     QRN_STREAM_X = 144,      /* bytes of 128 k of a row of x in shared memory: codes, eight sums */
     QRN_STREAM_P = 36,       /* floats of a column's sums of a panel: of 32 rows, then d */
-    QRN_STREAM_THREADS = 448 /* two blocks have 72 registers for each */
+    QRN_STREAM_THREADS = 448 /* twelve warps that multiply, one that adds, one that copies */
+};
+
+/* Shared memory of products of few rows: HALF is enough for copies never to stop, MOST is all there is; a
+ * block asks for ALONE at least, of which no multiprocessor has room for two, or a launch that begins
+ * where another ends would have two of its equal shares on one of them. */
+enum {
+    QRN_FEW_HALF_SHARED = 110 * 1024,
+    QRN_FEW_ALONE_SHARED = 116 * 1024,
+    QRN_FEW_MOST_SHARED = 220 * 1024
 };
 
 /* Sums of a group of 32 rows that the next block goes on with: a float's bits, and 1 << 32 once it is
@@ -26,13 +38,14 @@ struct qrn_stream_handover {
 struct qrn_matmul_stream_params {
     struct qrn_matmul_params job;
     uint64_t handover;          /* qrn_stream_handover of each block */
+    uint64_t end;               /* of all matrices */
     int32_t share, n_longer;    /* panels that a block takes; blocks that take one more */
     int32_t n_panels, n_groups; /* of a group; of a matrix */
-    int32_t n_stages, n_early, stage_bytes; /* n_early: before the launch before has ended */
-    uint64_t end;                           /* of all matrices */
-    uint32_t flip;                          /* see matmul_stream_panel.cuh */
-    int32_t
-        ahead; /* stages asked for beyond those that are copied before the launch before has ended */
+    int32_t n_stages, stage_bytes;
+    int32_t n_early, ahead; /* stages copied before the launch before has ended; asked for beyond */
+    uint32_t flip, rest;    /* flip: see matmul_stream_panel.cuh */
 };
+
+QRN_PARAMS_END
 
 #endif

@@ -4,7 +4,10 @@
 #define QUERN_BACKENDS_CUDA_MATMUL_WGMMA_CUDA_H
 
 #include "backends/cuda/matmul_cuda.h"
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/tensor_map_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 /* A tile is 128 rows of weights by 256 or 128 of x; a stage is 64 k of both, as bf16. */
 enum {
@@ -22,6 +25,7 @@ struct qrn_matmul_wgmma_params {
     int32_t n_work, n_whole; /* pairs of tiles; from n_whole on of x only halves, two for a tile */
     int32_t n_weight_tiles;  /* of a matrix */
     int32_t band;            /* tiles of x that meet a tile of weights one after the other */
+    uint8_t rest[88];
 };
 
 QRN_FORM_FUNCTION int qrn_wgmma_stage_bytes(int n_tokens)
@@ -37,5 +41,7 @@ QRN_FORM_FUNCTION int qrn_wgmma_stages(int dtype, int n_tokens)
     if (n_tokens < 256) return 5;
     return f.bits == 8 || (f.bits == 6 && f.run == 0) ? 3 : 4;
 }
+
+QRN_PARAMS_END
 
 #endif

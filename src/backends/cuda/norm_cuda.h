@@ -3,7 +3,10 @@
 #ifndef QUERN_BACKENDS_CUDA_NORM_CUDA_H
 #define QUERN_BACKENDS_CUDA_NORM_CUDA_H
 
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/rows_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 struct qrn_rms_norm_params {
     struct qrn_rows_shape shape;
@@ -28,5 +31,7 @@ enum {
     QRN_NORM_WIDE_WARPS = 32,
     QRN_NORM_BLOCK_ROW = 8192 /* that a block holds in registers */
 };
+
+QRN_PARAMS_END
 
 #endif

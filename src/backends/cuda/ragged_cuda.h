@@ -5,9 +5,15 @@
 
 #include <stdint.h>
 
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
+
 struct qrn_ragged {
     const int32_t *seq_begin; /* NULL: one sequence */
     int64_t n_seqs, n_tokens; /* n_tokens of them all */
 };
+
+QRN_PARAMS_END
 
 #endif

@@ -5,6 +5,10 @@
 
 #include <stdint.h>
 
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
+
 /* Strides in elements.  values may be NULL.  Scratch: k places for each row in found, n_parts ranks
  * for each row in firsts. */
 struct qrn_ranking_params {
@@ -22,7 +26,7 @@ struct qrn_moe_route_params {
     int32_t *ids;
     float *weights;
     int64_t logits_stride, ids_stride, weights_stride, n_tokens, n_experts, k;
-    int32_t normalise;
+    int32_t normalise, rest;
 };
 
 /* sample: logits of a block, passes that find what filters keep. */
@@ -58,5 +62,7 @@ struct qrn_sample_params {
     int32_t pass, before; /* this one and that before it; -1: none */
     int32_t bits;         /* of the weight of the most probable */
 };
+
+QRN_PARAMS_END
 
 #endif

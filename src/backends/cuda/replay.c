@@ -35,8 +35,8 @@ static size_t queue_next(struct qrn_cuda_stream *s, const struct qrn_step *steps
     return n;
 }
 
-/* Whether all products are of few rows: their kernels have a block on each multiprocessor, and ask for
- * weights early.  Steps of 64 sequences were a sixth slower than before launches overlapped. */
+/* Whether all products are of few rows: their kernels have one block on each multiprocessor, which leaves
+ * room for blocks of the next launch.  Those of many rows fill it, and what comes early takes turns with them. */
 static bool have_few_rows(const struct qrn_step *steps, size_t n_steps)
 {
     static const struct qrn_kernel *const few[] = {

@@ -3,7 +3,10 @@
 #ifndef QUERN_BACKENDS_CUDA_ROPE_CUDA_H
 #define QUERN_BACKENDS_CUDA_ROPE_CUDA_H
 
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/rows_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 enum {
     QRN_ROPE_MAX_PAIRS = 512,
@@ -22,6 +25,7 @@ struct qrn_rope_params {
     int32_t first;
     float magnitude;  /* of cosine and sine */
     int32_t in_place; /* out is x: dimensions that stay are there */
+    int32_t rest;
     /* Without freq_factors the frequency of each pair; with them theta^(2i / n_rot). */
     float wave[QRN_ROPE_MAX_PAIRS];
     uint8_t axis[QRN_ROPE_MAX_PAIRS];
@@ -29,5 +33,7 @@ struct qrn_rope_params {
      * from 0 at pair low to 1 within width; factor 0: it is f. */
     double factor, low, width;
 };
+
+QRN_PARAMS_END
 
 #endif

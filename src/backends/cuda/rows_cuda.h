@@ -6,6 +6,10 @@
 
 #include <stdint.h>
 
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
+
 /* How many rows there are, as three dimensions, outermost first, and their length. */
 struct qrn_rows_shape {
     int64_t n[3];
@@ -22,5 +26,7 @@ struct qrn_rows {
 struct qrn_row_type {
     int32_t dtype, block_shift, block_bytes; /* a block has 1 << block_shift elements */
 };
+
+QRN_PARAMS_END
 
 #endif

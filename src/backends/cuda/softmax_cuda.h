@@ -3,7 +3,10 @@
 #ifndef QUERN_BACKENDS_CUDA_SOFTMAX_CUDA_H
 #define QUERN_BACKENDS_CUDA_SOFTMAX_CUDA_H
 
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/rows_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 struct qrn_softmax_params {
     struct qrn_rows_shape shape;
@@ -12,5 +15,7 @@ struct qrn_softmax_params {
     float scale;
     int32_t mask_dtype;
 };
+
+QRN_PARAMS_END
 
 #endif

@@ -3,7 +3,10 @@
 #ifndef QUERN_BACKENDS_CUDA_SSM_CONV_CUDA_H
 #define QUERN_BACKENDS_CUDA_SSM_CONV_CUDA_H
 
+#include "backends/cuda/params_cuda.h"
 #include "backends/cuda/ragged_cuda.h"
+
+QRN_PARAMS_BEGIN
 
 /* Tokens of a tile, powers of two: with the taps before it, one in 23 rows is read twice for four
  * taps and the largest tile; the smallest gives few tokens many blocks. */
@@ -31,5 +34,7 @@ struct qrn_ssm_conv_params {
     int32_t n_channel_blocks; /* that go through the channels of one tile, one after the other */
     int32_t bf16, weight_bf16;
 };
+
+QRN_PARAMS_END
 
 #endif

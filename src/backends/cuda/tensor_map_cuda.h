@@ -5,6 +5,10 @@
 
 #include <stdint.h>
 
+#include "backends/cuda/params_cuda.h"
+
+QRN_PARAMS_BEGIN
+
 /* Maps of anywhere: an address is QRN_MAP_STEP times a number, and that of its 2^QRN_MAP_NEAR_BITS bytes,
  * from the second on; addresses have QRN_MAP_BITS. */
 enum { QRN_MAP_STEP = 64, QRN_MAP_NEAR_BITS = 27, QRN_MAP_BITS = 48 };
@@ -18,5 +22,7 @@ struct qrn_tensor_map {
     _Alignas(128) uint64_t opaque[16];
 };
 #endif
+
+QRN_PARAMS_END
 
 #endif
