@@ -136,8 +136,8 @@ static json_t *record(const struct bench_subject *s, const struct bench_test *t)
         "build_commit", qrn_version(), "build_number", 0, "cpu_info", processor, "gpu_info",
         qrn_device_model(s->opened->device), "backends", backend_name(s), "model_filename",
         s->opened->path, "model_type", s->type, "model_size", (json_int_t)s->size, "model_n_params",
-        (json_int_t)s->opened->info->n_parameters, "n_batch", (json_int_t)o->batch, "n_ubatch",
-        (json_int_t)o->batch, "n_threads", n_threads(s), "type_k", kv_name(o), "type_v", kv_name(o),
+        (json_int_t)s->opened->info->n_parameters, "n_batch",
+        (json_int_t)s->opened->info->max_batch, "n_ubatch", (json_int_t)s->opened->info->max_batch, "n_threads", n_threads(s), "type_k", kv_name(o), "type_v", kv_name(o),
         "n_gpu_layers", n_gpu_layers(s), "flash_attn", 1);
     json_t *results = json_pack(
         "{s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f, s:I}", "n_prompt", (json_int_t)t->n_prompt,

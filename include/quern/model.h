@@ -92,6 +92,7 @@ struct qrn_model_info {
     size_t history_bytes_per_row; /* of pre-convolution rows; K - 1 + max_rollback of them */
     size_t kv_bytes_per_token;    /* in pages of 64 tokens */
     size_t work_bytes;            /* buffers shared by all sequences */
+    int64_t max_batch;            /* tokens worked on at once */
     int64_t n_device_layers; /* layers on the device, with the output matrix */
     size_t device_bytes;     /* of its memory: their weights, buffers and one short sequence */
     int64_t n_layers_fit;    /* how many of them fit in what was free there when the model was opened;

@@ -8,12 +8,10 @@
 
 QRN_CUDA_IMAGE(attention_wgmma_sm90a);
 
-/* Shared memory as device/attention_wgmma.cuh lays it out, aligned to an atom. */
-#define SHARED_BYTES(d) \
-    (2 * (d) * (QRN_WGMMA_ROWS + 2 * QRN_WGMMA_STAGES * QRN_WGMMA_KEYS(d)) + 1024 + 1024)
-#define FUNCTION(name, d)                                                                         \
-    {                                                                                             \
-        qrn_cuda_image_attention_wgmma_sm90a, "qrn_attention_wgmma_" name "_" #d, SHARED_BYTES(d) \
+#define FUNCTION(name, d)                                                         \
+    {                                                                             \
+        qrn_cuda_image_attention_wgmma_sm90a, "qrn_attention_wgmma_" name "_" #d, \
+            QRN_WGMMA_SHARED(d)                                                   \
     }
 #define FUNCTIONS(name)                                              \
     {                                                                \

@@ -194,7 +194,11 @@ static __device__ __forceinline__ void store_partials(const qrn_attention_params
         const qrn_attention_row row = qrn_attention_row_of(p, t, kv_head, r);
         if (run < qrn_attention_first_run(row) || !qrn_attention_reaches(row, (int)run)) continue;
         float *to = qrn_attention_partial(p, t, row, run);
-        if (d == 0) to[p.d_v] = s.m[r], to[p.d_v + 1] = s.l[r];
+        if (d == 0) {
+            to[p.d_v] = s.m[r], to[p.d_v + 1] = s.l[r];
+            /* The piece of 16 bytes that the last of o is copied in has no more than that behind it. */
+            if (p.d_v % 4 == 1) to[p.d_v + 2] = 0.0f;
+        }
         if (d < p.d_v) to[d] = o[r];
     }
 }

@@ -211,7 +211,7 @@ static __device__ __forceinline__ float *qrn_attention_out(const qrn_attention_p
     return p.out + t.batch * p.out_batch + r.token * p.out_token + r.head * p.out_head;
 }
 
-/* Where a row's partial of a run is: m, l, then o. */
+/* Where a row's partial of a run is: o, m, l. */
 static __device__ __forceinline__ float *qrn_attention_partial(const qrn_attention_params &p,
                                                                const qrn_attention_tile &t,
                                                                const qrn_attention_row &r,

@@ -36,7 +36,7 @@ static __device__ __forceinline__ void copy_runs(const qrn_attention_params &p, 
     const int x = (int)threadIdx.x % of_row * 4, line = (int)threadIdx.x / of_row;
     float *to = &s.o[first / RUNS % 2][line][x];
     from += (first + line) * stride + d + x;
-    const bool reads = d + x < stride;
+    const bool reads = d + x < p.d_v;
 #pragma unroll 4
     for (int i = 0; i < RUNS; i += lines)
         if (reads && first + i + line < n) qrn_copy16_async(to + i * DIMS, from + i * stride, 16);

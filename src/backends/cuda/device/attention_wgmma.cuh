@@ -36,7 +36,7 @@ template <typename kind> struct wg_shared {
     float factor[ROWS]; /* of products, to become scores in base 2 */
     qrn_attention_tile tile;
     int64_t kv_head;
-    float pin[QRN_WGMMA_THREADS / 32];
+    float pin[QRN_WGMMA_THREADS];
     int full_first, full_end; /* blocks of N keys that all rows attend to */
     int first, end;           /* blocks of N keys that any row attends to */
     int bad;                  /* values that are not finite were left out */

@@ -160,7 +160,7 @@ template <typename kind> struct wg_consumer {
      * them: a store of what comes of them keeps its place before the wait. */
     __device__ __forceinline__ void pin()
     {
-        *(volatile float *)&s.pin[qrn_warp()] = sum[0] + sum[1];
+        *(volatile float *)&s.pin[threadIdx.x] = sum[0] + sum[1];
     }
 
     /* As rows of a: the columns that a lane has of c are those that it has of a. */
@@ -418,13 +418,9 @@ static __device__ __forceinline__ void wg_attention(const qrn_attention_wgmma_pa
     }
 }
 
-/* attention_wgmma_cuda.c says how much shared memory there is. */
-static_assert(sizeof(wg_shared<wg_kind<256, false, PAGES>>) <=
-                  128 * 256 * 2 + 8 * 64 * 256 * 2 + 1024,
-              "");
-static_assert(sizeof(wg_shared<wg_kind<64, false, PAGES>>) <=
-                  128 * 64 * 2 + 8 * 128 * 64 * 2 + 1024,
-              "");
+static_assert(sizeof(wg_shared<wg_kind<256, false, PAGES>>) <= QRN_WGMMA_SHARED(256) - 1024, "");
+static_assert(sizeof(wg_shared<wg_kind<128, false, PAGES>>) <= QRN_WGMMA_SHARED(128) - 1024, "");
+static_assert(sizeof(wg_shared<wg_kind<64, false, PAGES>>) <= QRN_WGMMA_SHARED(64) - 1024, "");
 
 #define ATTENTION(name, D, bf16, source)                                  \
     QRN_DEVICE_FUNCTION(qrn_attention_wgmma_##name, QRN_WGMMA_THREADS, 1, \

@@ -81,7 +81,7 @@ QRN_DEVICE_FUNCTION(qrn_matmul_first_slots, 32, 1, qrn_matmul_params)
         n_tiles = __shfl_sync(QRN_ALL_OF_WARP, at, 31);
     }
     if (qrn_lane() == 0) first[0] = 0;
-    for (int64_t i = n_tiles + qrn_lane(); i < p.n_tiles; i += 32) tiles[2 * i] = -1;
+    for (int64_t i = n_tiles + qrn_lane(); i < p.n_tiles; i += 32) tiles[2 * i] = tiles[2 * i + 1] = -1;
 }
 
 QRN_DEVICE_FUNCTION(qrn_matmul_list_slots, SORT_THREADS, 1, qrn_matmul_params)
