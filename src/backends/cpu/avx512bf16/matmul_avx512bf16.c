@@ -10,7 +10,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { TILE_ROWS = 8, CHUNK_BLOCKS = 16, MOST_GROUPS = 4, STEPS = BF16_BLOCK / 4 };
+enum { TILE_ROWS = 8, CHUNK_BLOCKS = 16, STEPS = BF16_BLOCK / 4 };
 
 /* Pairs of 16 weight rows for both chains: columns k and k + 2, k + 1 and k + 3. */
 struct chains {
@@ -51,78 +51,64 @@ INLINE __m512 dot(__m512 sum, __m512i w, const char *x)
 }
 
 /* acc += the sums of one block; x: rows of 64 bytes. */
-INLINE void add_block(const char *const *w, const bool converted, const char *x, const int n_groups,
-                      const int n_rows, __m512 (*acc)[MOST_GROUPS])
+INLINE void add_block(const char *w, const bool converted, const char *x, const int n_rows,
+                      __m512 *acc)
 {
-    __m512 even[TILE_ROWS][MOST_GROUPS], odd[TILE_ROWS][MOST_GROUPS];
-    UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_groups; c++) even[r][c] =
-        odd[r][c] = _mm512_setzero_ps();
+    __m512 even[TILE_ROWS], odd[TILE_ROWS];
+    UNROLL for (int r = 0; r < n_rows; r++) even[r] = odd[r] = _mm512_setzero_ps();
     UNROLL for (int i = 0; i < STEPS; i++)
     {
-        struct chains v[MOST_GROUPS];
-        UNROLL for (int c = 0; c < n_groups; c++) v[c] =
-            converted ? load_converted(w[c] + 128 * i) : load_chains(w[c] + 128 * i);
-        UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_groups; c++)
+        const struct chains v = converted ? load_converted(w + 128 * i) : load_chains(w + 128 * i);
+        UNROLL for (int r = 0; r < n_rows; r++)
         {
-            even[r][c] = dot(even[r][c], v[c].even, x + 64 * r + 8 * i);
-            odd[r][c] = dot(odd[r][c], v[c].odd, x + 64 * r + 8 * i + 4);
+            even[r] = dot(even[r], v.even, x + 64 * r + 8 * i);
+            odd[r] = dot(odd[r], v.odd, x + 64 * r + 8 * i + 4);
         }
     }
-    UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_groups; c++) acc[r][c] =
-        _mm512_add_ps(acc[r][c], _mm512_add_ps(even[r][c], odd[r][c]));
+    UNROLL for (int r = 0; r < n_rows; r++) acc[r] =
+        _mm512_add_ps(acc[r], _mm512_add_ps(even[r], odd[r]));
 }
 
-/* n_groups groups from g on, whose weights are at w, against the rows r0 .. r0 + n_rows - 1. */
-INLINE void product_rows(const struct bf16_tile *t, const char *w0, size_t group_bytes,
-                         const bool converted, int g, const int n_groups, int r0, const int n_rows)
+/* Group g, whose weights are at w, against the rows r0 .. r0 + n_rows - 1. */
+INLINE void product_rows(const struct bf16_tile *t, const char *w, const bool converted, int g,
+                         int r0, const int n_rows)
 {
-    const char *w[MOST_GROUPS], *x = (const char *)t->x + 64 * r0;
-    __m512 acc[TILE_ROWS][MOST_GROUPS];
-    __mmask16 mask[MOST_GROUPS];
-    UNROLL for (int c = 0; c < n_groups; c++)
-    {
-        w[c] = w0 + (size_t)c * group_bytes;
-        mask[c] = first_lanes(t->n - (g + c) * IMAGE_ROWS);
-        UNROLL for (int r = 0; r < n_rows; r++) acc[r][c] =
-            t->begin ? _mm512_setzero_ps()
-                     : _mm512_maskz_loadu_ps(mask[c], t->out[r0 + r] + (g + c) * IMAGE_ROWS);
-    }
-    for (int64_t b = 0; b < t->n_blocks; b++, x += 64 * t->n_rows) {
+    const __mmask16 mask = first_lanes(t->n - g * IMAGE_ROWS);
+    const char *x = (const char *)t->x + 64 * r0;
+    __m512 acc[TILE_ROWS];
+    UNROLL for (int r = 0; r < n_rows; r++) acc[r] =
+        t->begin ? _mm512_setzero_ps()
+                 : _mm512_maskz_loadu_ps(mask, t->out[r0 + r] + g * IMAGE_ROWS);
+    for (int64_t b = 0; b < t->n_blocks; b++, x += 64 * t->n_rows, w += IMAGE_PAIR_BLOCK) {
         if (t->cold && !converted)
-            for (int c = 0; c < n_groups; c++)
-                for (int i = 0; i < IMAGE_PAIR_BLOCK; i += 64)
-                    _mm_prefetch(w[c] + AHEAD_BYTES + i, _MM_HINT_T0);
-        add_block(w, converted, x, n_groups, n_rows, acc);
-        UNROLL for (int c = 0; c < n_groups; c++) w[c] += IMAGE_PAIR_BLOCK;
+            for (int i = 0; i < IMAGE_PAIR_BLOCK; i += 64)
+                _mm_prefetch(w + AHEAD_BYTES + i, _MM_HINT_T0);
+        add_block(w, converted, x, n_rows, acc);
     }
-    UNROLL for (int c = 0; c < n_groups; c++) UNROLL for (int r = 0; r < n_rows; r++)
-        _mm512_mask_storeu_ps(t->out[r0 + r] + (g + c) * IMAGE_ROWS, mask[c], acc[r][c]);
+    UNROLL for (int r = 0; r < n_rows; r++)
+        _mm512_mask_storeu_ps(t->out[r0 + r] + g * IMAGE_ROWS, mask, acc[r]);
 }
 
-/* As many groups at once as rows leave registers for: three sums for each row and group. */
-#define FEW(n, groups)                                                                             \
-    case n:                                                                                        \
-        for (; g + (groups) <= t->n_groups; g += (groups))                                         \
-            product_rows(t, t->w + (size_t)g * t->group_bytes, t->group_bytes, false, g, groups,   \
-                         0, n);                                                                    \
-        for (; g < t->n_groups; g++)                                                               \
-            product_rows(t, t->w + (size_t)g * t->group_bytes, t->group_bytes, false, g, 1, 0, n); \
+#define FEW(n)                                                                  \
+    case n:                                                                     \
+        for (int g = 0; g < t->n_groups; g++)                                   \
+            product_rows(t, t->w + (size_t)g * t->group_bytes, false, g, 0, n); \
         break
 
+/* Group by group, as weights lie in memory: with several side by side one thread read at half the rate. */
 static void few(const struct bf16_tile *t)
 {
-    int g = 0;
     switch (t->n_rows) {
-        FEW(1, 4);
-        FEW(2, 4);
-        FEW(3, 2);
-        FEW(4, 2);
+        FEW(1);
+        FEW(2);
+        FEW(3);
+        FEW(4);
     }
 }
 
-#define REST(n)                                          \
-    case n:                                              \
-        product_rows(t, converted, 0, true, g, 1, r, n); \
+#define REST(n)                                    \
+    case n:                                        \
+        product_rows(t, converted, true, g, r, n); \
         break
 
 /* A group's weights are put in order once for all rows; at most CHUNK_BLOCKS blocks. */
@@ -133,7 +119,7 @@ static void many(const struct bf16_tile *t)
         int r = 0;
         convert(t->w + (size_t)g * t->group_bytes, t->n_blocks, converted);
         for (; r + TILE_ROWS <= t->n_rows; r += TILE_ROWS)
-            product_rows(t, converted, 0, true, g, 1, r, TILE_ROWS);
+            product_rows(t, converted, true, g, r, TILE_ROWS);
         switch (t->n_rows - r) {
             REST(1);
             REST(2);
