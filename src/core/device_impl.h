@@ -17,6 +17,7 @@ struct qrn_step {
                           done; 0: at once */
     size_t scratch_at; /* bytes into scratch */
     bool check_late;   /* numbers that op->check_data looks at may come from a step before it */
+    uint32_t stays;    /* bit i: no step before it writes operand i, but through addresses */
 };
 #define QRN_ALL_LANES (-1)
 

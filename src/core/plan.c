@@ -81,6 +81,21 @@ static bool checks_what_steps_write(const struct qrn_plan *plan, const struct qr
     return false;
 }
 
+/* Operands as they were before the recording: step->stays. */
+static uint32_t operands_that_stay(const struct qrn_plan *plan, const struct qrn_step *step)
+{
+    uint32_t stays = 0;
+    for (size_t i = 0; i < step->op->n_operands && i < 32; i++) {
+        const struct qrn_tensor *t = qrn_operand_tensor(&step->op->operands[i], step->args);
+        if (t->n_dims == 0) continue;
+        const struct qrn_touch own = bytes_of(&step->op->operands[i], t);
+        size_t k = 0;
+        while (k < plan->n_written && !conflict(&plan->written[k], &own)) k++;
+        if (k == plan->n_written) stays |= 1u << i;
+    }
+    return stays;
+}
+
 /* Small steps go where the last small step was that they depend on, else where least is to do. */
 static int choose_lane(const struct qrn_plan *plan, const struct qrn_device *dev,
                        const struct qrn_step *step, double *ns)
@@ -174,6 +189,7 @@ bool qrn_plan_add(struct qrn_plan *plan, const struct qrn_device *dev, struct qr
         !reserve(a, &plan->written, plan->n_written, &plan->n_written_reserved, op->n_operands))
         return false;
     step->check_late = checks_what_steps_write(plan, step);
+    step->stays = operands_that_stay(plan, step);
     step->lane = choose_lane(plan, dev, step, &ns);
     size_t before = waits_for(plan, step);
     place_scratch(plan, dev, step, &before);

@@ -70,8 +70,8 @@ static void run(struct qrn_cuda_stream *s, const struct qrn_step *steps)
                                                  "qrn_attention_rows1", 0},
                                           two = {qrn_cuda_image_attention_rows,
                                                  "qrn_attention_rows2", 0},
-                                          eight = {qrn_cuda_image_attention_rows,
-                                                   "qrn_attention_rows8", 0};
+                                          four = {qrn_cuda_image_attention_rows,
+                                                  "qrn_attention_rows4", 0};
     const struct run_of r = run_of(steps);
     const struct qrn_attention_rows_params p = {.rope = qrn_cuda_rope_params(r.q_rope),
                                                 .append = qrn_cuda_kv_append_paged_params(r.append),
@@ -83,7 +83,7 @@ static void run(struct qrn_cuda_stream *s, const struct qrn_step *steps)
         s,
         d <= 128   ? &one
         : d <= 256 ? &two
-                   : &eight,
+                   : &four,
         (struct qrn_cuda_grid){.n_blocks = r.q_norm->x.shape[0],
                                .n_blocks_y = (unsigned)((n_rows + QRN_ATTENTION_ROWS_WARPS - 1) /
                                                         QRN_ATTENTION_ROWS_WARPS),

@@ -40,13 +40,13 @@ static void run_registers(void *stream, const void *args)
                                                  0},
                                           two = {qrn_cuda_image_norm_registers, "qrn_l2_norm_warp2",
                                                  0},
-                                          eight = {qrn_cuda_image_norm_registers,
-                                                   "qrn_l2_norm_warp8", 0};
+                                          four = {qrn_cuda_image_norm_registers,
+                                                  "qrn_l2_norm_warp4", 0};
     const struct qrn_l2_norm_params p = params_of(args);
     qrn_cuda_launch(stream,
                     p.shape.d <= 128   ? &one
                     : p.shape.d <= 256 ? &two
-                                       : &eight,
+                                       : &four,
                     qrn_grid_of_warps(p.n_rows), &p);
 }
 
@@ -54,7 +54,7 @@ const struct qrn_kernel qrn_cuda_l2_norm_registers = {
     .op = QRN_OP_l2_norm,
     .name = "cuda.l2_norm.registers",
     .needs = QRN_CUDA_SM80,
-    .serves = "aligned rows of up to 1024",
+    .serves = "aligned rows of up to 512",
     .supports = registers_support,
     .run = run_registers,
 };

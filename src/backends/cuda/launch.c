@@ -3,6 +3,7 @@
 #include "backends/cuda/launch.h"
 
 #include <limits.h>
+#include <string.h>
 #include "base/memory.h"
 
 struct function {
@@ -117,6 +118,15 @@ static CUresult look_up(struct qrn_cuda *cuda, const struct qrn_cuda_function *f
     *place_of(f->table, f->n_table, function) = (struct function){function, *out};
     f->n_used++;
     return CUDA_SUCCESS;
+}
+
+bool qrn_cuda_operand_stays(const struct qrn_cuda_stream *s, const char *name)
+{
+    if (!s->step) return false;
+    const struct qrn_op *op = s->step->op;
+    for (size_t i = 0; i < op->n_operands; i++)
+        if (strcmp(op->operands[i].name, name) == 0) return s->step->stays >> i & 1;
+    return false;
 }
 
 void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *function,

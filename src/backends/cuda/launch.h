@@ -27,6 +27,7 @@ struct qrn_cuda_stream {
     bool in_graph;     /* what is queued becomes a graph, which begins when all before it is done */
     bool numbers_stay; /* so integers and addresses that this step is given are there as it begins:
                           device code may read them before qrn_grid_waits */
+    const struct qrn_step *step; /* the one that is queued, of a graph and by itself; else NULL */
     CUresult result;
     const char *failed;
 };
@@ -37,6 +38,10 @@ struct qrn_cuda_grid {
     unsigned n_threads;
     unsigned shared_bytes; /* dynamic */
 };
+
+/* Whether device code of the step may read this operand before qrn_grid_waits: nothing in its graph writes
+ * that before it. */
+bool qrn_cuda_operand_stays(const struct qrn_cuda_stream *s, const char *name);
 
 /* Queues function(*params). */
 void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *function,

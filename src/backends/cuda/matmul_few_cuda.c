@@ -95,6 +95,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
     const int rows = choose_rows(job, s->cuda->n_multiprocessors);
     struct cut cut;
     if (job->most_rows == 0 || job->w.n == 0 || !find_cut(job, rows, &cut)) return;
+    const bool stays = qrn_cuda_operand_stays(s, "w");
     const int64_t n_groups = groups_of(job, rows), n = s->cuda->n_multiprocessors,
                   n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job),
                   shared_bytes = cut.shared_bytes < QRN_FEW_ALONE_SHARED ? QRN_FEW_ALONE_SHARED
@@ -107,6 +108,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                                       .n_panels = (int32_t)panels_of(job),
                                       .n_rows = (int32_t)job->most_rows,
                                       .n_slots = cut.n_slots,
+                                      .n_early = stays ? cut.n_slots : 0,
                                       .n_asked = ASKED / qrn_few_panel_bytes(rows)};
     const struct qrn_tensor_box box = box_of_w(job, cut.rows);
     qrn_cuda_tensor_map(s, &box, &p.w);

@@ -34,8 +34,9 @@ struct qrn_matmul_few_params {
     int32_t share, n_longer; /* panels that a block takes; blocks that take one more */
     int32_t n_panels;        /* of a group of rows */
     int32_t n_rows, n_slots;
-    int32_t n_asked; /* panels that are asked for before the launch before has ended */
-    uint8_t rest[96];
+    int32_t n_early; /* panels that are copied before the launch before has ended */
+    int32_t n_asked; /* if there are none, panels that the second cache is asked for then */
+    uint8_t rest[92];
 };
 
 QRN_PARAMS_END

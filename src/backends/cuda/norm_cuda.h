@@ -27,7 +27,7 @@ struct qrn_l2_norm_params {
 /* Rows up to this long are a warp's, longer ones a block's: the length alone decides, so that a row
  * has the same bits among any number of others. */
 enum {
-    QRN_NORM_WARP_ROW = 1024,
+    QRN_NORM_WARP_ROW = 512,
     QRN_NORM_WIDE_WARPS = 32,
     QRN_NORM_BLOCK_ROW = 8192 /* that a block holds in registers */
 };

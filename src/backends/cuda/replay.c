@@ -28,6 +28,7 @@ static size_t queue_next(struct qrn_cuda_stream *s, const struct qrn_step *steps
     s->scratch = s->cuda->scratch + steps->scratch_at;
     s->numbers_stay = s->in_graph;
     for (size_t i = 0; i < n; i++) s->numbers_stay = s->numbers_stay && !steps[i].check_late;
+    s->step = s->in_graph && !joint ? steps : NULL;
     if (joint)
         joint->run(s, steps);
     else

@@ -51,7 +51,8 @@ static void run_registers(void *stream, const void *args)
         struct qrn_cuda_function function;
     } forms[] = {{128, {qrn_cuda_image_norm_registers, "qrn_rms_norm_warp1", 0}},
                  {256, {qrn_cuda_image_norm_registers, "qrn_rms_norm_warp2", 0}},
-                 {QRN_NORM_WARP_ROW, {qrn_cuda_image_norm_registers, "qrn_rms_norm_warp8", 0}},
+                 {QRN_NORM_WARP_ROW, {qrn_cuda_image_norm_registers, "qrn_rms_norm_warp4", 0}},
+                 {1024, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block1", 0}},
                  {2048, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block2", 0}},
                  {4096, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block4", 0}},
                  {5120, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block5", 0}},

@@ -130,7 +130,7 @@ QRN_DEVICE_FUNCTION(qrn_attention_rows2, 128, 4, qrn_attention_rows_params)
     rows<2>(p);
 }
 
-QRN_DEVICE_FUNCTION(qrn_attention_rows8, 128, 2, qrn_attention_rows_params)
+QRN_DEVICE_FUNCTION(qrn_attention_rows4, 128, 3, qrn_attention_rows_params)
 {
-    rows<8>(p);
+    rows<4>(p);
 }

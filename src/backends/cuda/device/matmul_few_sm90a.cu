@@ -8,8 +8,9 @@
  * Where matrices are so small that groups of 32 rows leave multiprocessors without one, groups have 16.
  *
  * Each multiprocessor has one block, which takes an equal share of all panels (shares.cuh).  One thread
- * copies them by a map into a ring, a slot for each, 64 to 96 KiB on their way; whatever wrote
- * weights must have ended before, but the second cache is asked for the first ones while it runs.
+ * copies them by a map into a ring, a slot for each, 64 to 96 KiB on their way; where no step of a graph
+ * writes the weights the ring is filled while the launch before runs; else that must have ended, but
+ * the second cache is asked for the first ones.
  *
  * A warp reads a panel's weights from shared memory as fragments of mma: a lane 16 bytes of a row, four
  * lanes 64 that lie together.  Rows are dealt to lanes so that eight lanes meet all banks
@@ -88,9 +89,10 @@ static __device__ __forceinline__ void copies(const qrn_matmul_few_params &p, co
     few_place ring;
     asked.walk.start(share, p.n_panels);
     copied.walk.start(share, p.n_panels);
-    for (int i = 0; i < p.n_asked; i++) asked.ask(p, share);
-    qrn_grid_waits();
-    while (copied.walk.end) {
+    if (p.n_early == 0)
+        for (int i = 0; i < p.n_asked; i++) asked.ask(p, share);
+    for (int i = 0; copied.walk.end; i++) {
+        if (i == p.n_early) qrn_grid_waits();
         qrn_barrier_wait(&s.empty[ring.at], ring.parity ^ 1);
         copied.copy(p, share, s.ring + ring.at * qrn_few_panel_bytes(ROWS), &s.full[ring.at], hint);
         ring.next(p.n_slots);
@@ -223,16 +225,14 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_few_params &p
 #pragma unroll
         for (int i = 0; i < ROWS / 16; i++)
             multiply<ROWS>(s.ring + ring.at * qrn_few_panel_bytes(ROWS), i, x, e[i]);
-        __syncwarp();
-        if (lane == 0) qrn_barrier_arrive(&s.empty[ring.at]);
+        qrn_barrier_arrive_warp(&s.empty[ring.at]);
         float *sums = s.sums + ring.at * p.n_rows * QRN_FEW_P;
         qrn_barrier_wait(&s.taken[ring.at], ring.parity ^ 1);
 #pragma unroll
         for (int n = 0; n < ROWS / 4; n++)
             if (column + n % 2 < p.n_rows)
                 sums[(column + n % 2) * QRN_FEW_P + 8 * (n / 2) + row_of_lane()] = e[n / 4][n % 4];
-        __syncwarp();
-        if (lane == 0) qrn_barrier_arrive(&s.done[ring.at]);
+        qrn_barrier_arrive_warp(&s.done[ring.at]);
         walk.next(share, p.n_panels, ring.next_of(warp, p.n_slots));
     }
 }
@@ -277,8 +277,7 @@ static __device__ __forceinline__ void adds(const qrn_matmul_few_params &p, cons
 #pragma unroll
         for (int r = 0; r < QRN_FEW_COLUMNS; r++)
             if (r < p.n_rows) e[r] = from[r * QRN_FEW_P];
-        __syncwarp();
-        if (lane == 0) qrn_barrier_arrive(&s.taken[ring.at]);
+        qrn_barrier_arrive_warp(&s.taken[ring.at]);
 #pragma unroll
         for (int r = 0; r < QRN_FEW_COLUMNS; r++)
             if (r < p.n_rows) acc[r] += e[r];
@@ -306,9 +305,9 @@ template <int ROWS> static __device__ __forceinline__ void matmul_few(const qrn_
     if (threadIdx.x == 32 * QRN_FEW_WARPS) {
         for (int i = 0; i < p.n_slots; i++) {
             qrn_barrier_init(&full[i], 1);
-            qrn_barrier_init(&empty[i], 1);
-            qrn_barrier_init(&done[i], 1);
-            qrn_barrier_init(&taken[i], 1);
+            qrn_barrier_init(&empty[i], QRN_WARP_ARRIVALS);
+            qrn_barrier_init(&done[i], QRN_WARP_ARRIVALS);
+            qrn_barrier_init(&taken[i], QRN_WARP_ARRIVALS);
         }
         qrn_barriers_are_ready();
     }

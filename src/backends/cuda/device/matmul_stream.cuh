@@ -199,10 +199,9 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
             if (lane < n_rows) to[lane * QRN_STREAM_P + QRN_PANEL_ROWS] = s.d[first + lane];
             if constexpr (COLUMNS == 1) to[lane] = qrn_stream_panel_of_one<dtype>(form, p.flip, panel, x);
             else qrn_stream_panel_of_eight<dtype>(form, p.flip, panel, x, n_rows, to);
-            __syncwarp();
             at += QRN_STREAM_WARPS;
         }
-        if (lane == 0) qrn_barrier_arrive(&s.done[ring.at]);
+        qrn_barrier_arrive_warp(&s.done[ring.at]);
         at -= n_here;
         walk.next(share, p.n_panels);
         begins = walk.piece != piece;
@@ -357,10 +356,8 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
         const float *from = s.sums + sums.at * qrn_stream_sums_floats(p);
         const int n_here = walk.n_here();
         const auto read = [&] {
-            __syncwarp();
-            if (lane) return;
-            qrn_barrier_arrive(&s.freed[ring.at]);
-            qrn_barrier_arrive(&s.taken[sums.at]);
+            qrn_barrier_arrive_warp(&s.freed[ring.at]);
+            qrn_barrier_arrive_warp(&s.taken[sums.at]);
         };
         if (n_here == QRN_STREAM_PANELS)
             qrn_stream_add<COLUMNS, COLUMNS == 1 ? QRN_STREAM_PANELS : 2>(from, p.job.tile_rows, QRN_STREAM_PANELS,
@@ -400,10 +397,10 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
         for (int i = 0; i < p.n_stages; i++) {
             qrn_barrier_init(&full[i], 1);
-            qrn_barrier_init(&done[i], QRN_STREAM_WARPS);
-            qrn_barrier_init(&freed[i], 1);
+            qrn_barrier_init(&done[i], QRN_STREAM_WARPS * QRN_WARP_ARRIVALS);
+            qrn_barrier_init(&freed[i], QRN_WARP_ARRIVALS);
         }
-        for (int i = 0; i < QRN_STREAM_SUMS; i++) qrn_barrier_init(&taken[i], 1);
+        for (int i = 0; i < QRN_STREAM_SUMS; i++) qrn_barrier_init(&taken[i], QRN_WARP_ARRIVALS);
         qrn_barriers_are_ready();
     }
     __syncthreads();

@@ -141,9 +141,14 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_warp2, 256, 4, qrn_rms_norm_params)
     rms_norm<1, 2>(p);
 }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_warp8, 256, 2, qrn_rms_norm_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_warp4, 256, 3, qrn_rms_norm_params)
 {
-    rms_norm<1, 8>(p);
+    rms_norm<1, 4>(p);
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_block1, 256, 4, qrn_rms_norm_params)
+{
+    rms_norm<WARPS, 1>(p);
 }
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_block2, 256, 4, qrn_rms_norm_params)
@@ -186,7 +191,7 @@ QRN_DEVICE_FUNCTION(qrn_l2_norm_warp2, 256, 4, qrn_l2_norm_params)
     l2_norm<2>(p);
 }
 
-QRN_DEVICE_FUNCTION(qrn_l2_norm_warp8, 256, 2, qrn_l2_norm_params)
+QRN_DEVICE_FUNCTION(qrn_l2_norm_warp4, 256, 3, qrn_l2_norm_params)
 {
-    l2_norm<8>(p);
+    l2_norm<4>(p);
 }

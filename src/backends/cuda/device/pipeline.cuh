@@ -148,6 +148,21 @@ static __device__ __forceinline__ void *qrn_align_shared(void *p, unsigned n)
 
 #endif
 
+/* What a barrier counts of a warp: one lane arrives when all are there.  compute-sanitizer's racecheck does not
+ * see that they meet, of which the compiler leaves a branch where they are together; with QRN_RACECHECK
+ * defined all lanes arrive, and what is found then is a race. */
+#ifdef QRN_RACECHECK
+enum { QRN_WARP_ARRIVALS = 32 };
+#else
+enum { QRN_WARP_ARRIVALS = 1 };
+#endif
+
+static __device__ __forceinline__ void qrn_barrier_arrive_warp(qrn_barrier *b)
+{
+    __syncwarp();
+    if (qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(b);
+}
+
 /* A ring's stage and parity, moved on round after round. */
 template <int n_stages> struct qrn_ring {
     int stage = 0, parity = 0;
