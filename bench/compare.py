@@ -91,9 +91,10 @@ class Table:
         path, p = self.model("0.8B", kind), self.programs
         v = self.series(name, read=self.read_bandwidth,
                         quern=lambda: p.model(path, n_gen=128, depth=depth),
+                        read_behind=self.read_bandwidth,
                         llama=lambda: p.llama_model(path, n_gen=128 if not depth else 64,
                                                     depth=depth))
-        bound = v["read"] / self.decode_bytes(path, depth)
+        bound = (v["read"] + v["read_behind"]) / 2 / self.decode_bytes(path, depth)
         share, ratio = v["quern"] / bound, v["quern"] / v["llama"]
         if depth:
             target, reached = "1.8 x or 85 % of the bound", ratio >= 1.8 or share >= 0.85
