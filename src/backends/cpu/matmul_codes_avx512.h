@@ -25,36 +25,28 @@ INLINE __m512i field_512(__m512i a, int right, int mask)
     return _mm512_and_si512(s, _mm512_set1_epi8((char)mask));
 }
 
-/* v[q]: codes of k = 4 q .. 4 q + 3 of each row. */
+/* Codes of k = 4 q .. 4 q + 3 of each row: nibbles, then pairs of bits, then bits, as many as the
+ * codes want. */
+INLINE __m512i load_code_512(const struct matmul_form f, const char *p, const int q)
+{
+    const int nibbles = f.bits >= 4 ? 4 : 0, n_twos = (f.bits - nibbles) / 2;
+    if (f.bits == 8) return load_512(p + 64 * q);
+    __m512i v = _mm512_setzero_si512();
+    if (nibbles) v = field_512(load_512(p + 64 * (q % 4)), q / 4 * 4, 15);
+    p += 64 * nibbles;
+    if (n_twos)
+        v = _mm512_or_si512(
+            v, field_512(load_512(p + 64 * (q % 2)), q / 2 * 2 - nibbles, 3 << nibbles));
+    if (f.bits % 2)
+        v = _mm512_or_si512(
+            v, field_512(load_512(p + 128 * n_twos), q - (f.bits - 1), 1 << (f.bits - 1)));
+    return v;
+}
+
+/* v[q]: those of q, for all of a block. */
 INLINE void load_codes_512(const struct matmul_form f, const char *p, __m512i v[8])
 {
-    if (f.bits == 8) {
-        for (int q = 0; q < 8; q++) v[q] = load_512(p + 64 * q);
-        return;
-    }
-    int done = 0;
-    if (f.bits >= 4) {
-        for (int i = 0; i < 4; i++, p += 64) {
-            const __m512i a = load_512(p);
-            v[i] = field_512(a, 0, 15);
-            v[i + 4] = field_512(a, 4, 15);
-        }
-        done = 4;
-    }
-    if (f.bits - done >= 2) {
-        for (int i = 0; i < 2; i++, p += 64) {
-            const __m512i a = load_512(p);
-            for (int s = 0; s < 4; s++) {
-                const __m512i two = field_512(a, 2 * s - done, 3 << done);
-                v[2 * s + i] = done ? _mm512_or_si512(v[2 * s + i], two) : two;
-            }
-        }
-        done += 2;
-    }
-    if (f.bits - done == 1) {
-        const __m512i a = load_512(p);
-        for (int q = 0; q < 8; q++) v[q] = _mm512_or_si512(v[q], field_512(a, q - done, 1 << done));
-    }
+    for (int q = 0; q < 8; q++) v[q] = load_code_512(f, p, q);
 }
 
 /* Sixteen levels, plus bias, for shuffles. */

@@ -20,20 +20,12 @@ INLINE int bias_of(const struct matmul_form f)
     return f.levels == LEVELS_IQ4 ? 128 : f.levels == LEVELS_FP4 ? 12 : f.offset;
 }
 
-/* What is taken off integer sums of codes for the bias they have, as pairs of 16 bits, from the two
- * sums of a block of x: of half h, or, with all, of all of it. */
-INLINE __m512i bias_pairs(const struct matmul_form f, int h, bool all)
-{
-    const uint32_t one = (uint32_t)-bias_of(f) & 0xffff;
-    return _mm512_set1_epi32((int)((all || h == 0 ? one : 0) | (all || h == 1 ? one << 16 : 0)));
-}
-
 /* Whether sums of 128 k times small integers are below 2^24: floats hold them exactly, and multiply
  * and add at once. */
 INLINE bool float_sums(const struct matmul_form f)
 {
     const int s = f.sub == SUB_SCALE_MIN ? 63 : f.sub == SUB_HALVES_MIN ? 15 : 32;
-    const int level = f.offset ? f.offset : (1 << f.bits) - 1;
+    const int level = (1 << f.bits) - 1;
     if (f.sub == SUB_NONE || f.levels != LEVELS_LINEAR || f.bits == 6) return false;
     return 128 * 127 * level * s < 1 << 24;
 }
@@ -68,39 +60,46 @@ INLINE __m512i dot_512(__m512i sum, const __m512i *v, const int8_t *q, const int
     return sum;
 }
 
-/* Integer sums of a run of blocks, of n_rows rows. */
-struct run_sums {
-    __m512i isum[MAX_TILE_ROWS], tsum[MAX_TILE_ROWS];
-};
-
-/* Block i of x's blocks, 32 k, against 16 weight rows: codes v, small integers w.  Rows inside, so that
- * no sum waits for the one before it. */
-INLINE void add_block(const struct matmul_form f, struct run_sums *sums, const __m512i v[8],
-                      const struct subs_512 *w, const struct qrn_q8_act *const *x, int i,
-                      const int n_rows)
+/* Block i of x's blocks, 32 k, against 16 weight rows: codes at `codes`, small integers w; added to
+ * isum.  Rows inside, so that no sum waits for the one before it; codes are unpacked where they are
+ * needed, for registers are few. */
+INLINE void add_block(const struct matmul_form f, const char *codes, const struct subs_512 *w,
+                      const struct qrn_q8_act *const *x, int i, const int n_rows, __m512i *isum)
 {
     const bool scaled = f.sub != SUB_NONE;
     const int n_parts = matmul_has_halves(&f) ? 2 : 1, n = 8 / n_parts;
-    const __m512i zero = _mm512_setzero_si512();
+    const __m512i table = levels_512(f, bias_of(f));
+    UNROLL
     for (int h = 0; h < n_parts; h++) {
+        const __m512i s = as_factor(f, w->s[h]);
         __m512i dots[MAX_TILE_ROWS];
-        const __m512i bias = bias_pairs(f, h, n_parts == 1), s = as_factor(f, w->s[h]);
-        for (int r = 0; r < n_rows; r++) {
-            dots[r] = scaled ? zero : sums->isum[r];
-            if (bias_of(f))
-                dots[r] = _mm512_dpwssd_epi32(dots[r], bias, broadcast_512(x[r]->sum + 2 * i));
+        UNROLL
+        for (int r = 0; r < n_rows; r++) dots[r] = scaled ? _mm512_setzero_si512() : isum[r];
+        UNROLL
+        for (int q = n * h; q < n * h + n; q++) {
+            if (q == 4) __asm__("" : "+r"(codes)); /* nothing of the first half is kept */
+            __m512i v = load_code_512(f, codes, q);
+            if (f.levels != LEVELS_LINEAR) v = _mm512_shuffle_epi8(table, v);
+            UNROLL
+            for (int r = 0; r < n_rows; r++)
+                dots[r] = dot_512(dots[r], &v, x[r]->q + 32 * i + 4 * q, 1);
         }
         UNROLL
-        for (int q = 0; q < n; q++)
-            for (int r = 0; r < n_rows; r++)
-                dots[r] = dot_512(dots[r], v + n * h + q, x[r]->q + 32 * i + 4 * (n * h + q), 1);
         for (int r = 0; r < n_rows; r++)
-            sums->isum[r] = scaled ? add_scaled(f, sums->isum[r], dots[r], s) : dots[r];
+            isum[r] = scaled ? add_scaled(f, isum[r], dots[r], s) : dots[r];
     }
-    if (!matmul_has_min(&f)) return;
-    const __m512i t = min_pairs_512(f, w);
-    for (int r = 0; r < n_rows; r++)
-        sums->tsum[r] = _mm512_dpwssd_epi32(sums->tsum[r], t, broadcast_512(x[r]->sum + 2 * i));
+}
+
+/* What the two sums of a block of x are multiplied by, as pairs of 16 bits: factors of the minimum,
+ * or, for what codes have too much of, -bias times the small integers. */
+INLINE __m512i sum_pairs(const struct matmul_form f, const struct subs_512 *w)
+{
+    const uint32_t less = (uint32_t)-bias_of(f) & 0xffff;
+    if (matmul_has_min(&f)) return min_pairs_512(f, w);
+    if (f.sub == SUB_NONE) return _mm512_set1_epi32((int)(less << 16 | less));
+    const __m512i s = _mm512_mask_blend_epi16(0xaaaaaaaa, w->s[0],
+                                              _mm512_slli_epi32(w->s[matmul_has_halves(&f)], 16));
+    return _mm512_mullo_epi16(s, _mm512_set1_epi16((short)-bias_of(f)));
 }
 
 /* Where a product is in an image, and the head there. */
@@ -117,35 +116,52 @@ INLINE void take_head(const struct matmul_form f, struct place *at)
     at->w += image_head_bytes(&f);
 }
 
-/* n blocks under one head, from block i on of x's: added to p. */
-INLINE void add_run(const struct matmul_form f, struct place *at, __m512 *p,
-                    const struct qrn_q8_act *const *x, int i, int n, const int n_rows)
+/* A run's sums of codes, and of the products of sum_pairs, added to p. */
+INLINE __m512 finish_sums(const struct matmul_form f, __m512 p, __m512i isum, __m512i tsum,
+                          __m512 d, __m512 m)
 {
-    const __m512i table = levels_512(f, bias_of(f));
-    struct run_sums sums;
-    for (int r = 0; r < n_rows; r++) sums.isum[r] = sums.tsum[r] = _mm512_setzero_si512();
-    for (int end = i + n; i < end; i++, at->w += image_block_bytes(&f)) {
-        __m512i v[8];
+    if (!bias_of(f)) return finish_run(f, p, float_sum(f, isum), tsum, d, m);
+    const __m512 sum = float_sums(f)
+                           ? _mm512_add_ps(_mm512_castsi512_ps(isum), _mm512_cvtepi32_ps(tsum))
+                           : _mm512_cvtepi32_ps(_mm512_add_epi32(isum, tsum));
+    return finish_run(f, p, sum, tsum, d, m);
+}
+
+/* A run of blocks under one head, from block i on of x's: added to p, or new.  The products of x's sums
+ * come last: before, registers are few. */
+INLINE void add_run(const struct matmul_form f, struct place *at, const struct qrn_q8_act *const *x,
+                    int i, const int run, const bool first, const int n_rows, __m512 *p)
+{
+    __m512i isum[MAX_TILE_ROWS], pairs[4];
+    for (int r = 0; r < n_rows; r++) isum[r] = _mm512_setzero_si512();
+    NO_UNROLL
+    for (int c = 0; c < run; c++, at->w += image_block_bytes(&f)) {
         if (at->cold)
             for (size_t byte = 0; byte < image_block_bytes(&f); byte += 64)
                 _mm_prefetch(at->w + AHEAD_BYTES + byte, _MM_HINT_T0);
         const struct subs_512 subs = load_subs_512(f, at->w);
-        load_codes_512(f, at->w + image_block_bytes(&f) - 64 * (size_t)f.bits, v);
-        for (int q = 0; q < 8 && f.levels != LEVELS_LINEAR; q++)
-            v[q] = _mm512_shuffle_epi8(table, v[q]);
-        add_block(f, &sums, v, &subs, x, i, n_rows);
+        add_block(f, at->w + image_block_bytes(&f) - 64 * (size_t)f.bits, &subs, x, i + c, n_rows,
+                  isum);
+        pairs[c] = sum_pairs(f, &subs);
     }
-    for (int r = 0; r < n_rows; r++)
-        p[r] = finish_run(f, p[r], float_sum(f, sums.isum[r]), sums.tsum[r], at->d, at->m);
+    UNROLL
+    for (int r = 0; r < n_rows; r++) {
+        __m512i tsum = _mm512_setzero_si512();
+        UNROLL
+        for (int c = 0; c < run; c++)
+            if (matmul_has_min(&f) || bias_of(f))
+                tsum = _mm512_dpwssd_epi32(tsum, pairs[c], broadcast_512(x[r]->sum + 2 * (i + c)));
+        p[r] = finish_sums(f, first ? _mm512_setzero_ps() : p[r], isum[r], tsum, at->d, at->m);
+    }
 }
 
-/* One group against n_rows rows, r0 and on, of the tile. */
+/* One group against n_rows rows, r0 and on, of the tile; heads of `blocks` blocks. */
 INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t, const char *w,
-                         int64_t i_group, int r0, const int n_rows)
+                         int64_t i_group, int r0, const int blocks, const int n_rows)
 {
-    const int64_t blocks = f.blocks ? f.blocks : t->mlx_blocks, n = t->n - i_group * IMAGE_ROWS;
+    const int64_t n = t->n - i_group * IMAGE_ROWS, n_blocks = t->k / 32;
     const __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u);
-    const int run = blocks < 4 ? (int)blocks : 4;
+    const int run = blocks < 4 ? blocks : 4;
     struct place at = {.w = w, .cold = t->cold && r0 == 0};
     const struct qrn_q8_act *x[MAX_TILE_ROWS];
     __m512 acc[MAX_TILE_ROWS];
@@ -154,12 +170,13 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
         acc[r] = t->begin ? _mm512_setzero_ps()
                           : _mm512_maskz_loadu_ps(mask, t->out[r0 + r] + i_group * IMAGE_ROWS);
     }
-    for (int64_t b = 0; b < t->k / 32; b += 4) {
+    for (int64_t b = 0; b < n_blocks; b += 4) {
         __m512 p[MAX_TILE_ROWS];
-        for (int r = 0; r < n_rows; r++) p[r] = _mm512_setzero_ps();
-        for (int i = 0; i < 4 && b + i < t->k / 32; i += run) {
+        UNROLL
+        for (int i = 0; i < 4; i += run) {
+            if (i > 0 && b + i >= n_blocks) break;
             if ((b + i) % blocks == 0) take_head(f, &at);
-            add_run(f, &at, p, x, i, run, n_rows);
+            add_run(f, &at, x, i, run, i == 0, n_rows, p);
         }
         for (int r = 0; r < n_rows; r++, x[r - 1]++)
             acc[r] = _mm512_fmadd_ps(p[r], _mm512_set1_ps(x[r]->d), acc[r]);
@@ -170,19 +187,31 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
 
 /* The usual types have tiles of 8, 4, 2 rows and 1; the others, to keep the object small, of 4 and
  * 1. */
-INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
+INLINE void product_of(const struct matmul_form f, const struct matmul_tile *t, const int blocks)
 {
     const bool usual = f.bits == 4 || f.bits == 6 || f.bits == 8;
     for (int g = 0; g < t->n_groups; g++) {
         const char *w = t->w + (size_t)g * t->group_bytes;
         int r = 0;
         if (usual)
-            for (; r + 8 <= t->n_rows; r += 8) product_rows(f, t, w, g, r, 8);
-        for (; r + 4 <= t->n_rows; r += 4) product_rows(f, t, w, g, r, 4);
+            for (; r + 8 <= t->n_rows; r += 8) product_rows(f, t, w, g, r, blocks, 8);
+        for (; r + 4 <= t->n_rows; r += 4) product_rows(f, t, w, g, r, blocks, 4);
         if (usual)
-            for (; r + 2 <= t->n_rows; r += 2) product_rows(f, t, w, g, r, 2);
-        for (; r < t->n_rows; r++) product_rows(f, t, w, g, r, 1);
+            for (; r + 2 <= t->n_rows; r += 2) product_rows(f, t, w, g, r, blocks, 2);
+        for (; r < t->n_rows; r++) product_rows(f, t, w, g, r, blocks, 1);
     }
+}
+
+INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
+{
+    if (f.blocks)
+        product_of(f, t, f.blocks);
+    else if (t->mlx_blocks == 1)
+        product_of(f, t, 1);
+    else if (t->mlx_blocks == 2)
+        product_of(f, t, 2);
+    else
+        product_of(f, t, 4);
 }
 
 /* The rows of a panel, block b: integer sums, new or added to. */
