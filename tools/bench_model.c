@@ -16,7 +16,6 @@
 struct bench {
     struct bench_subject subject;
     struct opened opened;
-    float *logits;              /* [n_seqs, vocab_size] */
     int32_t *tokens;            /* [n_tokens] random ones, as many as the longest append */
     int64_t n_tokens, n_seqs;   /* the most */
     struct qrn_append *appends; /* [n_seqs] */
@@ -45,18 +44,17 @@ static void fill_tokens(int32_t *tokens, int64_t n, int64_t vocab_size)
     }
 }
 
-/* The same n tokens to each of n_seqs sequences. */
+/* The same n tokens to each of n_seqs sequences; the token after them is drawn if `draws`. */
 static enum qrn_status append(struct bench *b, struct qrn_seq *const *seqs, int64_t n_seqs,
-                              int64_t first, int64_t n, enum qrn_logits want, struct qrn_error *err)
+                              int64_t first, int64_t n, bool draws, struct qrn_error *err)
 {
-    const int64_t vocab_size = b->opened.info->vocab_size;
+    static const struct qrn_sampling likeliest;
     for (int64_t i = 0; i < n_seqs; i++)
         b->appends[i] = (struct qrn_append){
             .seq = seqs[i],
             .tokens = b->tokens + first,
             .n_tokens = n,
-            .want = want,
-            .logits = want == QRN_LOGITS_NONE ? NULL : b->logits + i * vocab_size};
+            .sampling = draws ? &likeliest : NULL};
     return qrn_model_append(b->opened.model, b->appends, (size_t)n_seqs, interrupt_requested, NULL,
                             err);
 }
@@ -72,9 +70,9 @@ static enum qrn_status time_once(struct bench *b, const struct qrn_seq *base, in
         n_made += s == QRN_OK;
     }
     const int64_t begin = now_ns();
-    if (s == QRN_OK) s = append(b, b->seqs, n_seqs, 0, n_prompt, QRN_LOGITS_LAST, err);
+    if (s == QRN_OK) s = append(b, b->seqs, n_seqs, 0, n_prompt, true, err);
     for (int64_t i = 0; i < n_gen && s == QRN_OK; i++)
-        s = append(b, b->seqs, n_seqs, i, 1, QRN_LOGITS_LAST, err);
+        s = append(b, b->seqs, n_seqs, i, 1, true, err);
     *ns = now_ns() - begin;
     for (int64_t i = 0; i < n_made; i++) qrn_seq_destroy(b->seqs[i]);
     return s;
@@ -84,7 +82,7 @@ static enum qrn_status time_all(struct bench *b, const struct bench_test *t, str
 {
     struct qrn_seq *base;
     QRN_TRY(qrn_seq_create(b->opened.model, NULL, &base, err));
-    enum qrn_status s = append(b, &base, 1, 0, t->n_depth, QRN_LOGITS_NONE, err);
+    enum qrn_status s = append(b, &base, 1, 0, t->n_depth, false, err);
     int64_t warm_up;
     if (s == QRN_OK)
         s = time_once(b, base, t->n_prompt, t->n_gen > 0 ? 1 : 0, t->n_seqs, &warm_up, err);
@@ -164,13 +162,11 @@ static int prepare(struct bench *b, const struct options *o)
 {
     const int64_t vocab_size = b->opened.info->vocab_size;
     const size_t n_seqs = (size_t)b->n_seqs;
-    b->logits = malloc(sizeof *b->logits * (size_t)vocab_size * n_seqs);
     b->appends = malloc(sizeof *b->appends * n_seqs);
     b->seqs = malloc(sizeof *b->seqs * n_seqs);
     b->tokens = malloc(sizeof *b->tokens * (size_t)(b->n_tokens + 1));
     b->samples_ns = malloc(sizeof *b->samples_ns * (size_t)o->repetitions);
-    if (!b->logits || !b->appends || !b->seqs || !b->tokens || !b->samples_ns)
-        return fail("out of memory");
+    if (!b->appends || !b->seqs || !b->tokens || !b->samples_ns) return fail("out of memory");
     fill_tokens(b->tokens, b->n_tokens, vocab_size);
     return describe(b, o->verbose);
 }
@@ -181,7 +177,6 @@ static void release(struct bench *b)
     free(b->tokens);
     free(b->seqs);
     free(b->appends);
-    free(b->logits);
     close_model(&b->opened);
 }
 

@@ -5,7 +5,8 @@
 
 QRN_CUDA_IMAGE(matmul_floats);
 
-enum { FEW_WARPS = 4, LEAST = 16 /* rows of x that tiles are worth */ };
+/* LEAST: rows of x that tiles are worth. */
+enum { FEW_WARPS = 4, LEAST = 16 };
 
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
@@ -45,13 +46,18 @@ static const struct qrn_cuda_function *tiles_for(int32_t dtype)
     return dtype == QRN_F32 ? &f32 : dtype == QRN_F16 ? &f16 : dtype == QRN_BF16 ? &bf16 : NULL;
 }
 
+/* Blocks of tiles; p says then how rows are cut for them. */
+static int64_t cut_tiles(struct qrn_matmul_params *p)
+{
+    qrn_cuda_cut_rows(p, QRN_MATMUL_FLOATS_ROWS, false);
+    return p->n_tiles * ((p->w.n + QRN_MATMUL_FLOATS_WEIGHTS - 1) / QRN_MATMUL_FLOATS_WEIGHTS);
+}
+
 static void run_tiles(struct qrn_cuda_stream *s, struct qrn_matmul_params *p,
                       const struct qrn_cuda_function *f)
 {
-    qrn_cuda_cut_rows(p, QRN_MATMUL_FLOATS_ROWS, false);
-    const int64_t n_groups = (p->w.n + QRN_MATMUL_FLOATS_WEIGHTS - 1) / QRN_MATMUL_FLOATS_WEIGHTS;
     qrn_cuda_launch(s, f,
-                    (struct qrn_cuda_grid){.n_blocks = p->n_tiles * n_groups,
+                    (struct qrn_cuda_grid){.n_blocks = cut_tiles(p),
                                            .n_threads = 32 * QRN_MATMUL_FLOATS_WARPS,
                                            .shared_bytes = (unsigned)f->max_shared_bytes},
                     p);
@@ -64,7 +70,9 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
                                           four = {qrn_cuda_image_matmul_floats,
                                                   "qrn_matmul_floats_4", 0};
     const struct qrn_cuda_function *f = tiles_for(p->w.dtype);
-    if (f && !p->ids && p->most_rows >= LEAST && is_aligned(p)) {
+    /* A few blocks of tiles take longer than a warp for each output of four rows. */
+    if (f && !p->ids && p->most_rows >= LEAST && is_aligned(p) &&
+        8 * cut_tiles(p) >= s->cuda->n_multiprocessors) {
         run_tiles(s, p, f);
         return;
     }

@@ -65,18 +65,16 @@ size_t qrn_cuda_slots_bytes(const struct qrn_matmul_params *p)
 void qrn_cuda_sort_slots(struct qrn_cuda_stream *s, CUdeviceptr scratch,
                          struct qrn_matmul_params *p)
 {
-    static const struct qrn_cuda_function count = {qrn_cuda_image_matmul_prepare,
-                                                   "qrn_matmul_count_slots", 0},
-                                          sum = {qrn_cuda_image_matmul_prepare,
-                                                 "qrn_matmul_first_slots", 0},
-                                          list = {qrn_cuda_image_matmul_prepare,
-                                                  "qrn_matmul_list_slots", 0};
+    static const struct qrn_cuda_function list = {qrn_cuda_image_matmul_prepare,
+                                                  "qrn_matmul_list_slots", 0},
+                                          cut = {qrn_cuda_image_matmul_prepare,
+                                                 "qrn_matmul_cut_slots", 0};
     if (!p->grouped) return;
     p->first = scratch;
     p->slots = p->first + first_bytes(p);
     p->tiles = p->slots + list_bytes(p);
-    const struct qrn_cuda_grid grid = qrn_grid_of_warps(p->n_matrices + 1);
-    qrn_cuda_launch(s, &count, grid, p);
-    qrn_cuda_launch(s, &sum, (struct qrn_cuda_grid){.n_blocks = 1, .n_threads = 32}, p);
-    qrn_cuda_launch(s, &list, grid, p);
+    const unsigned n_threads = 256; /* SORT_THREADS */
+    qrn_cuda_launch(
+        s, &list, (struct qrn_cuda_grid){.n_blocks = p->n_matrices + 1, .n_threads = n_threads}, p);
+    qrn_cuda_launch(s, &cut, (struct qrn_cuda_grid){.n_blocks = 1, .n_threads = n_threads}, p);
 }

@@ -27,74 +27,131 @@ QRN_DEVICE_FUNCTION(qrn_matmul_round_x, 256, 1, qrn_matmul_params)
     }
 }
 
-enum { SORT_THREADS = 256 };
+/* --- slots by expert, ascending within each: no atomics, the same list always --- */
 
-/* The expert of slot i. */
-static __device__ __forceinline__ int64_t matrix_of(const qrn_matmul_params &p, int64_t i)
-{
-    const int32_t id = ((const int32_t *)p.ids)[i / p.top_k * p.ids_stride + i % p.top_k];
-    return id >= 0 && id < p.n_matrices ? id : p.n_matrices;
-}
+enum { SORT_THREADS = 256, SORT_WARPS = SORT_THREADS / 32, STEP = 128 /* slots, four a lane */ };
 
-/* A warp takes an expert at a time and goes through all slots: 32 ids a step, in order, no
- * atomics, so that slots ascend within an expert. */
-QRN_DEVICE_FUNCTION(qrn_matmul_count_slots, SORT_THREADS, 1, qrn_matmul_params)
+/* The experts of slots i .. i + 3; -1 past the end, n_matrices for an id that is none. */
+static __device__ __forceinline__ void experts_of(const qrn_matmul_params &p, int64_t i, int32_t (&e)[4])
 {
-    const int64_t step = (int64_t)gridDim.x * (blockDim.x / 32);
-    int32_t *counts = (int32_t *)p.first + 1;
-    for (int64_t e = (int64_t)blockIdx.x * (blockDim.x / 32) + qrn_warp(); e <= p.n_matrices; e += step) {
-        int32_t n = 0;
-        for (int64_t i = 0; i < p.n_slots; i += 32) {
-            const int64_t slot = i + qrn_lane();
-            n += __popc(__ballot_sync(QRN_ALL_OF_WARP, slot < p.n_slots && matrix_of(p, slot) == e));
+    const int32_t *ids = (const int32_t *)p.ids;
+    if (p.ids_stride == p.top_k && i + 4 <= p.n_slots && (p.ids & 15) == 0) {
+        const int4 v = *(const int4 *)(ids + i);
+        e[0] = v.x, e[1] = v.y, e[2] = v.z, e[3] = v.w;
+    } else {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint32_t at = (uint32_t)(i + j), token = at / (uint32_t)p.top_k;
+            e[j] = i + j < p.n_slots ? ids[token * p.ids_stride + (at - token * (uint32_t)p.top_k)] : 0;
         }
-        if (qrn_lane() == 0) counts[e] = n;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        if (e[j] < 0 || e[j] > p.n_matrices) e[j] = (int32_t)p.n_matrices;
+        if (i + j >= p.n_slots) e[j] = -1;
     }
 }
 
-/* The sum of x over this lane and those before it. */
-static __device__ __forceinline__ int32_t sum_so_far(int32_t x)
+/* The sum over a warp's lanes, in all of them. */
+static __device__ __forceinline__ int32_t sum_of_warp(int32_t x)
+{
+#pragma unroll
+    for (int step = 16; step; step /= 2) x += __shfl_xor_sync(QRN_ALL_OF_WARP, x, step);
+    return x;
+}
+
+/* A block an expert, a warp a run of slots: how many are of experts before, where the list begins, and of
+ * this one; then those are listed. */
+QRN_DEVICE_FUNCTION(qrn_matmul_list_slots, SORT_THREADS, 1, qrn_matmul_params)
+{
+    __shared__ int32_t before[SORT_WARPS], equal[SORT_WARPS];
+    const int32_t e = (int32_t)blockIdx.x;
+    const int lane = qrn_lane(), warp = qrn_warp();
+    const int64_t run = (p.n_slots + SORT_WARPS * STEP - 1) / (SORT_WARPS * STEP) * STEP, begin = warp * run;
+    const int64_t end = min(begin + run, p.n_slots);
+    int32_t n_before = 0, n_equal = 0;
+#pragma unroll 4
+    for (int64_t i = begin + 4 * lane; i < end; i += STEP) {
+        int32_t of[4];
+        experts_of(p, i, of);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            n_before += of[j] >= 0 && of[j] < e;
+            n_equal += of[j] == e;
+        }
+    }
+    n_before = sum_of_warp(n_before);
+    n_equal = sum_of_warp(n_equal);
+    if (lane == 0) before[warp] = n_before, equal[warp] = n_equal;
+    __syncthreads();
+    int32_t first = 0, at = 0, n = 0;
+#pragma unroll
+    for (int i = 0; i < SORT_WARPS; i++) {
+        first += before[i];
+        at += i < warp ? equal[i] : 0;
+        n += equal[i];
+    }
+    if (threadIdx.x == 0) {
+        ((int32_t *)p.first)[e] = first;
+        if (e == p.n_matrices) ((int32_t *)p.first)[e + 1] = first + n;
+    }
+    if (n_equal == 0) return;
+    int32_t *out = (int32_t *)p.slots + first + at;
+    for (int64_t i0 = begin; i0 < end; i0 += STEP) {
+        const int64_t i = i0 + 4 * lane;
+        int32_t of[4];
+        experts_of(p, i, of);
+        int32_t n_below = 0, n_all = 0;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint32_t mine = __ballot_sync(QRN_ALL_OF_WARP, of[j] == e);
+            n_below += __popc(mine & ((1u << lane) - 1));
+            n_all += __popc(mine);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (of[j] == e) out[n_below++] = (int32_t)(i + j);
+        out += n_all;
+    }
+}
+
+/* The sum of x over this thread and those before it; *total: over all. */
+static __device__ __forceinline__ int32_t sum_so_far(int32_t x, int32_t *shared, int32_t *total)
 {
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
         const int32_t before = __shfl_up_sync(QRN_ALL_OF_WARP, x, step);
         if (qrn_lane() >= step) x += before;
     }
+    __syncthreads();
+    if (qrn_lane() == 31) shared[qrn_warp()] = x;
+    __syncthreads();
+    *total = 0;
+#pragma unroll
+    for (int i = 0; i < SORT_WARPS; i++) {
+        if (i < qrn_warp()) x += shared[i];
+        *total += shared[i];
+    }
     return x;
 }
 
-/* One warp: where each expert's slots begin, and its tiles of rows. */
-QRN_DEVICE_FUNCTION(qrn_matmul_first_slots, 32, 1, qrn_matmul_params)
+/* One block, a thread an expert: its tiles of rows. */
+QRN_DEVICE_FUNCTION(qrn_matmul_cut_slots, SORT_THREADS, 1, qrn_matmul_params)
 {
-    int32_t *first = (int32_t *)p.first, *tiles = (int32_t *)p.tiles;
-    int32_t n_slots = 0, n_tiles = 0;
-    for (int64_t begin = 0; begin <= p.n_matrices; begin += 32) {
-        const int64_t e = begin + qrn_lane();
-        const int32_t n = e <= p.n_matrices ? first[e + 1] : 0, n_own = (n + p.tile_rows - 1) / p.tile_rows;
-        const int32_t slots = n_slots + sum_so_far(n), at = n_tiles + sum_so_far(n_own);
+    __shared__ int32_t shared[SORT_WARPS];
+    const int32_t *first = (const int32_t *)p.first;
+    int32_t *tiles = (int32_t *)p.tiles, n_tiles = 0;
+    for (int64_t begin = 0; begin <= p.n_matrices; begin += SORT_THREADS) {
+        const int64_t e = begin + threadIdx.x;
+        const int32_t at = e <= p.n_matrices ? first[e] : 0, n = e <= p.n_matrices ? first[e + 1] - at : 0;
+        const int32_t n_own = (n + p.tile_rows - 1) / p.tile_rows;
+        int32_t total;
+        const int32_t mine = n_tiles + sum_so_far(n_own, shared, &total) - n_own;
         for (int32_t i = 0; i < n_own; i++) {
-            tiles[2 * (at - n_own + i)] = (int32_t)e;
-            tiles[2 * (at - n_own + i) + 1] = slots - n + i * p.tile_rows;
+            tiles[2 * (mine + i)] = (int32_t)e;
+            tiles[2 * (mine + i) + 1] = at + i * p.tile_rows;
         }
-        if (e <= p.n_matrices) first[e + 1] = slots;
-        n_slots = __shfl_sync(QRN_ALL_OF_WARP, slots, 31);
-        n_tiles = __shfl_sync(QRN_ALL_OF_WARP, at, 31);
+        n_tiles += total;
     }
-    if (qrn_lane() == 0) first[0] = 0;
-    for (int64_t i = n_tiles + qrn_lane(); i < p.n_tiles; i += 32) tiles[2 * i] = tiles[2 * i + 1] = -1;
-}
-
-QRN_DEVICE_FUNCTION(qrn_matmul_list_slots, SORT_THREADS, 1, qrn_matmul_params)
-{
-    const int64_t step = (int64_t)gridDim.x * (blockDim.x / 32);
-    const int lane = qrn_lane();
-    for (int64_t e = (int64_t)blockIdx.x * (blockDim.x / 32) + qrn_warp(); e <= p.n_matrices; e += step) {
-        int32_t *out = (int32_t *)p.slots + ((const int32_t *)p.first)[e];
-        for (int64_t i = 0; i < p.n_slots; i += 32) {
-            const bool mine = i + lane < p.n_slots && matrix_of(p, i + lane) == e;
-            const uint32_t all = __ballot_sync(QRN_ALL_OF_WARP, mine);
-            if (mine) out[__popc(all & ((1u << lane) - 1))] = (int32_t)(i + lane);
-            out += __popc(all);
-        }
-    }
+    for (int64_t i = n_tiles + threadIdx.x; i < p.n_tiles; i += SORT_THREADS) tiles[2 * i] = tiles[2 * i + 1] = -1;
 }
