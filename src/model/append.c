@@ -285,12 +285,9 @@ static enum qrn_status draw(struct qrn_model *model, const struct targets *t, st
     struct qrn_workspace *w = &qrn_model_last(model)->work;
     const void *drawn = NULL;
     bool any = false;
-    for (int64_t i = 0; i < t->n; i++) {
-        if (!t->drawing[i]) continue;
-        QRN_TRY(qrn_draw_queue(model, t->drawing[i], i, err));
-        any = true;
-    }
+    for (int64_t i = 0; i < t->n; i++) any = any || t->drawing[i];
     if (!any) return QRN_OK;
+    QRN_TRY(qrn_draw_queue(model, t->drawing, t->n, err));
     QRN_TRY(qrn_workspace_fetch(w, w->drawn, sizeof *w->drawn, &drawn, err));
     for (int64_t i = 0; i < t->n; i++)
         if (t->drawing[i]) qrn_draw_deliver(t->drawing[i], drawn, i);

@@ -39,8 +39,27 @@ int64_t qrn_draw_n_penalised(const struct qrn_sampling *s, int64_t n_tokens)
     return s->n_penalised < 0 || s->n_penalised > n_tokens ? n_tokens : s->n_penalised;
 }
 
-enum qrn_status qrn_draw_queue(struct qrn_model *model, struct qrn_part *p, int64_t i_row,
-                               struct qrn_error *err)
+/* Whether the likeliest token is drawn from logits as they are: all such rows in one go. */
+static bool is_plain(const struct qrn_part *p)
+{
+    return p && p->sampling->temperature == 0.0f && p->n_penalised == 0;
+}
+
+/* n rows from first on, each the likeliest; the logits stand where probabilities do until delivery. */
+static enum qrn_status queue_plain(struct qrn_model *model, int64_t first, int64_t n,
+                                   struct qrn_error *err)
+{
+    const struct qrn_stage *last = qrn_model_last(model);
+    const int64_t n_vocab = model->files.config.vocab_size;
+    const struct qrn_argmax_args a = {
+        .x = qrn_tensor_2d(QRN_F32, last->work.logits + first * n_vocab, n, n_vocab),
+        .ids = qrn_tensor_1d(QRN_I32, last->work.drawn->ids + first, n),
+        .values = qrn_tensor_1d(QRN_F32, last->work.drawn->probabilities + first, n)};
+    return qrn_op_queue(last->device, QRN_OP_argmax, &a, err);
+}
+
+static enum qrn_status queue_sampled(struct qrn_model *model, struct qrn_part *p, int64_t i_row,
+                                     struct qrn_error *err)
 {
     const struct qrn_stage *last = qrn_model_last(model);
     struct qrn_sample_args a = args_of(model, p->sampling, i_row);
@@ -54,10 +73,28 @@ enum qrn_status qrn_draw_queue(struct qrn_model *model, struct qrn_part *p, int6
     return p->no_token ? QRN_OK : s;
 }
 
+enum qrn_status qrn_draw_queue(struct qrn_model *model, struct qrn_part *const *parts, int64_t n,
+                               struct qrn_error *err)
+{
+    for (int64_t i = 0; i < n;) {
+        const int64_t first = i;
+        while (i < n && is_plain(parts[i])) i++;
+        if (i > first) {
+            QRN_TRY(queue_plain(model, first, i - first, err));
+        } else {
+            if (parts[i]) QRN_TRY(queue_sampled(model, parts[i], i, err));
+            i++;
+        }
+    }
+    return QRN_OK;
+}
+
 void qrn_draw_deliver(struct qrn_part *p, const struct qrn_drawn *drawn, int64_t i_row)
 {
-    p->no_token = p->no_token || isnan(drawn->probabilities[i_row]);
+    const float probability = drawn->probabilities[i_row];
+    const bool plain = is_plain(p);
+    p->no_token = p->no_token || isnan(probability) || (plain && probability == -INFINITY);
     if (p->no_token) return;
     p->append->next = drawn->ids[i_row];
-    p->append->next_probability = drawn->probabilities[i_row];
+    p->append->next_probability = plain ? 1.0f : probability;
 }

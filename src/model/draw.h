@@ -13,9 +13,9 @@ enum qrn_status qrn_draw_check(const struct qrn_model *model, const struct qrn_s
 /* Tokens that penalties look at when the sequence holds n_tokens; 0 where none is set. */
 int64_t qrn_draw_n_penalised(const struct qrn_sampling *s, int64_t n_tokens);
 
-/* Queues the draw for the part from row i_row of the logits; the result goes to the same row of what
- * is drawn.  Where the host reads, it is done and no_token may be set. */
-enum qrn_status qrn_draw_queue(struct qrn_model *model, struct qrn_part *part, int64_t i_row,
+/* Queues draws from the first n rows of the logits, each for its part (NULL: none is wanted); results go
+ * to the same rows of what is drawn.  Where the host reads, it is done and no_token may be set. */
+enum qrn_status qrn_draw_queue(struct qrn_model *model, struct qrn_part *const *parts, int64_t n,
                                struct qrn_error *err);
 
 /* Row i_row of what was drawn, into the part's append; no_token where that is none. */

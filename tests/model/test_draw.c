@@ -13,7 +13,7 @@
 #include "support/temp.h"
 #include "support/toy_model.h"
 
-enum { N_SEQS = 5, N_IDS = 160, VOCAB = 96 };
+enum { N_SEQS = 6, N_IDS = 160, VOCAB = 96 };
 
 static const char *make_toy(enum toy_kind kind)
 {
@@ -34,9 +34,10 @@ static struct qrn_model *open_on(struct qrn_device *dev, const char *path)
     return model;
 }
 
-/* What is off, what filters, penalties that look at nothing, at the last tokens, at all. */
+/* What is off (twice), what filters, penalties that look at nothing, at the last tokens, at all. */
 static const struct qrn_sampling samplings[N_SEQS] = {
     {.seed = 3},
+    {.top_k = 5, .repeat_penalty = 1.0f},
     {.temperature = 1.5f, .seed = 1},
     {.temperature = 0.8f, .top_k = 7, .top_p = 0.9f, .min_p = 0.05f, .seed = 1},
     {.temperature = 2.0f, .repeat_penalty = 1.7f, .n_penalised = 9, .seed = 77},
@@ -48,7 +49,7 @@ static const struct qrn_sampling samplings[N_SEQS] = {
      .seed = 1ull << 40},
 };
 /* Within a batch of 64 tokens and over several. */
-static const int64_t prompts[N_SEQS] = {3, 70, 1, 20, 130};
+static const int64_t prompts[N_SEQS] = {3, 8, 70, 1, 20, 130};
 
 /* qrn_sample on the CPU for logits after all of the sequence's tokens. */
 static int32_t reference(struct qrn_device *cpu, const struct qrn_seq *seq,
@@ -202,12 +203,12 @@ static const char *make_broken_toy(void)
 }
 
 /* Where there is nothing to draw the append is refused, and no other. */
-static void check_nothing_to_draw(struct qrn_device *dev)
+static void check_nothing_to_draw(struct qrn_device *dev, const struct qrn_sampling *sampling)
 {
     struct qrn_error err;
     struct qrn_model *model = open_on(dev, make_broken_toy());
     static const int32_t ids[] = {1, 2, 3};
-    struct qrn_append a[2] = {{.n_tokens = 3, .sampling = &samplings[1]}, {.n_tokens = 2}};
+    struct qrn_append a[2] = {{.n_tokens = 3, .sampling = sampling}, {.n_tokens = 2}};
     for (int i = 0; i < 2; i++) {
         a[i].seq = test_seq(model, 0);
         a[i].tokens = ids;
@@ -228,11 +229,11 @@ static void test_nothing_to_draw(void **state)
     (void)state;
     struct qrn_error err;
     struct qrn_device *dev = test_device(1);
-    check_nothing_to_draw(dev);
+    for (int i = 0; i < 3; i++) check_nothing_to_draw(dev, &samplings[i]);
     qrn_device_close(dev);
     dev = op_test_open_gpu(&err);
     if (!dev) skip();
-    check_nothing_to_draw(dev);
+    for (int i = 0; i < 3; i++) check_nothing_to_draw(dev, &samplings[i]);
     qrn_device_close(dev);
 }
 
@@ -243,7 +244,7 @@ static void test_traffic(void **state)
     struct qrn_error err;
     struct qrn_device *dev = far_device_open(1, (size_t)1 << 40);
     struct qrn_model *model = open_on(dev, make_toy(TOY_MOE));
-    struct qrn_append a = {.seq = test_seq(model, 0), .n_tokens = 1, .sampling = &samplings[4]};
+    struct qrn_append a = {.seq = test_seq(model, 0), .n_tokens = 1, .sampling = &samplings[5]};
     int32_t next = 5;
     for (int i = 0; i < 70; i++, next = a.next) {
         a.tokens = &next;

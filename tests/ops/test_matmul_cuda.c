@@ -106,8 +106,9 @@ static void test_floats(void **state)
     (void)state;
     static const struct {
         int64_t m, n, k;
-    } cases[] = {{1, 5, 64},     {3, 40, 100}, {9, 70, 1030}, {33, 35, 515},  {21, 70, 136},
-                 {70, 130, 256}, {8, 77, 200}, {6, 32, 8},    {30, 410, 264}, {64, 330, 136}};
+    } cases[] = {{1, 5, 64},     {3, 40, 100},   {9, 70, 1030}, {33, 35, 515},
+                 {21, 70, 136},  {70, 130, 256}, {8, 77, 200},  {6, 32, 8},
+                 {30, 410, 264}, {64, 330, 136}, {16, 50, 392}, {130, 450, 136}};
     struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev) skip();
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)

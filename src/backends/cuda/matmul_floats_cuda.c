@@ -2,6 +2,7 @@
  * matmul and matmul_id of plain floats in rows with float32 activations. */
 #include "backends/cuda/matmul_floats_cuda.h"
 #include "backends/cuda/matmul_prepare.h"
+#include "backends/cuda/rows.h"
 
 QRN_CUDA_IMAGE(matmul_floats);
 
@@ -28,39 +29,39 @@ static bool is_aligned(const struct qrn_matmul_params *p)
     return all % 16 == 0;
 }
 
-static const struct qrn_cuda_function *tiles_for(int32_t dtype)
+/* Bytes of struct tiles_shared, weights of so many bytes. */
+#define SHARED(weights, bytes)                                                                   \
+    (QRN_MATMUL_FLOATS_STAGES * QRN_PIECE * (QRN_MATMUL_FLOATS_ROWS * 4 + (weights) * (bytes)) + \
+     8 * (QRN_MATMUL_FLOATS_ROWS + (weights)))
+#define TILES(infix, suffix, weights, bytes)                                                    \
+    {                                                                                           \
+        qrn_cuda_image_matmul_floats, "qrn_matmul_floats_" infix suffix, SHARED(weights, bytes) \
+    }
+#define TILES_OF(suffix, bytes)                                     \
+    {                                                               \
+        TILES("", suffix, QRN_MATMUL_FLOATS_LONG, bytes),           \
+            TILES("short_", suffix, QRN_MATMUL_FLOATS_SHORT, bytes) \
+    }
+
+static int64_t groups_of(const struct qrn_matmul_params *p, int weights)
 {
-    enum { /* struct tiles_shared */
-           X_BYTES = QRN_MATMUL_FLOATS_ROWS * 512,
-           W_BYTES = QRN_MATMUL_FLOATS_WEIGHTS * 512,
-           ROWS = (QRN_MATMUL_FLOATS_ROWS + QRN_MATMUL_FLOATS_WEIGHTS) * 8,
-           F32_BYTES = QRN_MATMUL_FLOATS_STAGES * (X_BYTES + W_BYTES) + ROWS,
-           HALF_BYTES = QRN_MATMUL_FLOATS_STAGES * (X_BYTES + W_BYTES / 2) + ROWS
-    };
-    static const struct qrn_cuda_function f32 = {qrn_cuda_image_matmul_floats,
-                                                 "qrn_matmul_floats_f32", F32_BYTES},
-                                          f16 = {qrn_cuda_image_matmul_floats,
-                                                 "qrn_matmul_floats_f16", HALF_BYTES},
-                                          bf16 = {qrn_cuda_image_matmul_floats,
-                                                  "qrn_matmul_floats_bf16", HALF_BYTES};
-    return dtype == QRN_F32 ? &f32 : dtype == QRN_F16 ? &f16 : dtype == QRN_BF16 ? &bf16 : NULL;
+    return (p->w.n + weights - 1) / weights;
 }
 
-/* Blocks of tiles; p says then how rows are cut for them. */
-static int64_t cut_tiles(struct qrn_matmul_params *p)
+/* A product by tiles: long ones, or short ones where not half of all multiprocessors would have one. */
+static void run_tiles(struct qrn_cuda_stream *s, struct qrn_matmul_params *p,
+                      const struct qrn_cuda_function f[2])
 {
     qrn_cuda_cut_rows(p, QRN_MATMUL_FLOATS_ROWS, false);
-    return p->n_tiles * ((p->w.n + QRN_MATMUL_FLOATS_WEIGHTS - 1) / QRN_MATMUL_FLOATS_WEIGHTS);
-}
-
-static void run_tiles(struct qrn_cuda_stream *s, struct qrn_matmul_params *p,
-                      const struct qrn_cuda_function *f)
-{
-    qrn_cuda_launch(s, f,
-                    (struct qrn_cuda_grid){.n_blocks = cut_tiles(p),
-                                           .n_threads = 32 * QRN_MATMUL_FLOATS_WARPS,
-                                           .shared_bytes = (unsigned)f->max_shared_bytes},
-                    p);
+    const int64_t n_long = p->n_tiles * groups_of(p, QRN_MATMUL_FLOATS_LONG);
+    const bool is_short = 2 * n_long < s->cuda->n_multiprocessors;
+    const int weights = is_short ? QRN_MATMUL_FLOATS_SHORT : QRN_MATMUL_FLOATS_LONG;
+    qrn_cuda_launch(
+        s, &f[is_short],
+        (struct qrn_cuda_grid){.n_blocks = p->n_tiles * groups_of(p, weights),
+                               .n_threads = 32 * (unsigned)QRN_MATMUL_FLOATS_WARPS(weights),
+                               .shared_bytes = (unsigned)f[is_short].max_shared_bytes},
+        p);
 }
 
 static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
@@ -69,10 +70,12 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
                                                  "qrn_matmul_floats_1", 0},
                                           four = {qrn_cuda_image_matmul_floats,
                                                   "qrn_matmul_floats_4", 0};
-    const struct qrn_cuda_function *f = tiles_for(p->w.dtype);
-    /* A few blocks of tiles take longer than a warp for each output of four rows. */
-    if (f && !p->ids && p->most_rows >= LEAST && is_aligned(p) &&
-        8 * cut_tiles(p) >= s->cuda->n_multiprocessors) {
+    static const struct qrn_cuda_function tiles[QRN_DTYPE_COUNT][2] = {
+        [QRN_F32] = TILES_OF("f32", 4),
+        [QRN_F16] = TILES_OF("f16", 2),
+        [QRN_BF16] = TILES_OF("bf16", 2)};
+    const struct qrn_cuda_function *f = tiles[p->w.dtype];
+    if (f->name && !p->ids && p->most_rows >= LEAST && is_aligned(p)) {
         run_tiles(s, p, f);
         return;
     }

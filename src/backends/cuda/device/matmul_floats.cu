@@ -7,8 +7,8 @@
  * Few rows of x are bound by reading weights: a warp has a row of them, with AHEAD loads of 16 bytes a
  * lane on their way, the first of them before what was launched before has ended.  Many rows of x are
  * bound by arithmetic: a warp has 8 rows of weights and 8 of x, 64 sums a lane, so that 16 loads from
- * shared memory serve 256 multiply-adds; a block of 16 warps has 64 and 16, of which the next 128 k
- * are copied meanwhile. */
+ * shared memory serve 256 multiply-adds; a block of 16 warps has 64 and 16 (of 4 warps 16 and 16), of
+ * which the next 128 k are copied meanwhile. */
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/mma.cuh"
 #include "backends/cuda/device/float_dots.cuh"
@@ -59,26 +59,24 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_floats_4, 128, 1, qrn_matmul_params)
 /* --- many rows of x --- */
 
 enum {
-    WARPS = QRN_MATMUL_FLOATS_WARPS,
     STAGES = QRN_MATMUL_FLOATS_STAGES,
-    TILE = 8, /* rows of each side that a warp has */
-    N_W = QRN_MATMUL_FLOATS_WEIGHTS,
+    TILE = QRN_MATMUL_FLOATS_TILE, /* rows of each side that a warp has */
     N_X = QRN_MATMUL_FLOATS_ROWS
 };
 
-template <typename T> struct stage {
+template <typename T, int N_W> struct stage {
     float x[N_X][QRN_PIECE];
     T w[N_W][QRN_PIECE];
 };
 
-template <typename T> struct tiles_shared {
-    stage<T> stages[STAGES];
+template <typename T, int N_W> struct tiles_shared {
+    stage<T, N_W> stages[STAGES];
     const char *rows[N_X + N_W]; /* of x, of weights; those past the end are the last again */
 };
 
-template <typename T>
+template <typename T, int N_W>
 static __device__ __forceinline__ void find_rows(const qrn_matmul_params &p, const qrn_tile &tile,
-                                                 int64_t first_w, tiles_shared<T> &s)
+                                                 int64_t first_w, tiles_shared<T, N_W> &s)
 {
     const int i = (int)threadIdx.x;
     if (i < N_X)
@@ -93,7 +91,7 @@ static __device__ __forceinline__ void copy_rows(const char *const *rows, int n,
                                                  int64_t d)
 {
     enum { PER_ROW = QRN_PIECE * sizeof(T) / 16 };
-    for (int i = (int)threadIdx.x; i < n * PER_ROW; i += 32 * WARPS) {
+    for (int i = (int)threadIdx.x; i < n * PER_ROW; i += (int)blockDim.x) {
         const int row = i / PER_ROW, at = 16 * (i % PER_ROW);
         const int64_t left = (d - k) * (int64_t)sizeof(T) - at;
         const char *from = rows[row] + (left > 0 ? k * (int64_t)sizeof(T) + at : 0);
@@ -101,10 +99,10 @@ static __device__ __forceinline__ void copy_rows(const char *const *rows, int n,
     }
 }
 
-template <typename T>
-static __device__ __forceinline__ void begin_stage(tiles_shared<T> &s, int i, int64_t d)
+template <typename T, int N_W>
+static __device__ __forceinline__ void begin_stage(tiles_shared<T, N_W> &s, int i, int64_t d)
 {
-    stage<T> &to = s.stages[i % STAGES];
+    stage<T, N_W> &to = s.stages[i % STAGES];
     copy_rows(s.rows, N_X, to.x, (int64_t)i * QRN_PIECE, d);
     copy_rows(s.rows + N_X, N_W, to.w, (int64_t)i * QRN_PIECE, d);
 }
@@ -140,8 +138,8 @@ template <bool is_bf16> static __device__ __forceinline__ void four_of(const uin
 }
 
 /* 128 k of 8 rows of weights and 8 of x, of a lane's four k the first n: all of them if `whole`. */
-template <typename T, bool is_bf16, bool whole>
-static __device__ __forceinline__ void multiply(const stage<T> &s, int first_w, int first_x, int64_t n,
+template <bool is_bf16, bool whole, typename T, int N_W>
+static __device__ __forceinline__ void multiply(const stage<T, N_W> &s, int first_w, int first_x, int64_t n,
                                                 float (&acc)[TILE][TILE])
 {
     float x[TILE][4];
@@ -167,10 +165,10 @@ template <int N> static __device__ __forceinline__ void halve(float *x, int step
     }
 }
 
-template <typename T, bool is_bf16> static __device__ __forceinline__ void tiles(const qrn_matmul_params &p)
+template <typename T, bool is_bf16, int N_W> static __device__ __forceinline__ void tiles(const qrn_matmul_params &p)
 {
     QRN_DYNAMIC_SHARED(char, memory);
-    tiles_shared<T> &s = *(tiles_shared<T> *)memory;
+    tiles_shared<T, N_W> &s = *(tiles_shared<T, N_W> *)memory;
     const int64_t n_groups = (p.w.n + N_W - 1) / N_W, i_tile = blockIdx.x / n_groups;
     const int64_t first_w = (blockIdx.x - i_tile * n_groups) * N_W;
     const qrn_tile tile = qrn_tile_at(p, i_tile);
@@ -193,9 +191,9 @@ template <typename T, bool is_bf16> static __device__ __forceinline__ void tiles
         qrn_copies_commit();
         const int64_t left = p.w.k - (int64_t)i * QRN_PIECE;
         if (left >= QRN_PIECE)
-            multiply<T, is_bf16, true>(s.stages[i % STAGES], warp_w, warp_x, 4, acc);
+            multiply<is_bf16, true>(s.stages[i % STAGES], warp_w, warp_x, 4, acc);
         else
-            multiply<T, is_bf16, false>(s.stages[i % STAGES], warp_w, warp_x, left - 4 * qrn_lane(), acc);
+            multiply<is_bf16, false>(s.stages[i % STAGES], warp_w, warp_x, left - 4 * qrn_lane(), acc);
     }
     float *sums = &acc[0][0];
     halve<64>(sums, 16);
@@ -212,17 +210,14 @@ template <typename T, bool is_bf16> static __device__ __forceinline__ void tiles
     }
 }
 
-QRN_DEVICE_FUNCTION(qrn_matmul_floats_f32, 32 * QRN_MATMUL_FLOATS_WARPS, 1, qrn_matmul_params)
-{
-    tiles<float, false>(p);
-}
-
-QRN_DEVICE_FUNCTION(qrn_matmul_floats_f16, 32 * QRN_MATMUL_FLOATS_WARPS, 1, qrn_matmul_params)
-{
-    tiles<uint16_t, false>(p);
-}
-
-QRN_DEVICE_FUNCTION(qrn_matmul_floats_bf16, 32 * QRN_MATMUL_FLOATS_WARPS, 1, qrn_matmul_params)
-{
-    tiles<uint16_t, true>(p);
-}
+#define QRN_TILES_OF(name, N_W, T, is_bf16)                                                       \
+    QRN_DEVICE_FUNCTION(name, 32 * QRN_MATMUL_FLOATS_WARPS(N_W), 1, qrn_matmul_params) \
+    {                                                                                             \
+        tiles<T, is_bf16, N_W>(p);                                                                \
+    }
+QRN_TILES_OF(qrn_matmul_floats_f32, QRN_MATMUL_FLOATS_LONG, float, false)
+QRN_TILES_OF(qrn_matmul_floats_f16, QRN_MATMUL_FLOATS_LONG, uint16_t, false)
+QRN_TILES_OF(qrn_matmul_floats_bf16, QRN_MATMUL_FLOATS_LONG, uint16_t, true)
+QRN_TILES_OF(qrn_matmul_floats_short_f32, QRN_MATMUL_FLOATS_SHORT, float, false)
+QRN_TILES_OF(qrn_matmul_floats_short_f16, QRN_MATMUL_FLOATS_SHORT, uint16_t, false)
+QRN_TILES_OF(qrn_matmul_floats_short_bf16, QRN_MATMUL_FLOATS_SHORT, uint16_t, true)
