@@ -7,7 +7,7 @@
 QRN_CUDA_IMAGE(matmul_floats);
 
 /* LEAST: rows of x that tiles are worth. */
-enum { FEW_WARPS = 4, LEAST = 16 };
+enum { FEW_WARPS = 4, LEAST = 5 };
 
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
@@ -29,39 +29,58 @@ static bool is_aligned(const struct qrn_matmul_params *p)
     return all % 16 == 0;
 }
 
-/* Bytes of struct tiles_shared, weights of so many bytes. */
-#define SHARED(weights, bytes)                                                                   \
-    (QRN_MATMUL_FLOATS_STAGES * QRN_PIECE * (QRN_MATMUL_FLOATS_ROWS * 4 + (weights) * (bytes)) + \
-     8 * (QRN_MATMUL_FLOATS_ROWS + (weights)))
-#define TILES(infix, suffix, weights, bytes)                                                    \
-    {                                                                                           \
-        qrn_cuda_image_matmul_floats, "qrn_matmul_floats_" infix suffix, SHARED(weights, bytes) \
-    }
-#define TILES_OF(suffix, bytes)                                     \
-    {                                                               \
-        TILES("", suffix, QRN_MATMUL_FLOATS_LONG, bytes),           \
-            TILES("short_", suffix, QRN_MATMUL_FLOATS_SHORT, bytes) \
-    }
+/* How blocks are cut, and their kernels for weights of four bytes and of two. */
+struct cut {
+    int weights, rows, n_threads;
+    struct qrn_cuda_function f32, f16, bf16;
+};
 
-static int64_t groups_of(const struct qrn_matmul_params *p, int weights)
+#define KERNEL(name, weights, rows, stages, bytes)                 \
+    {                                                              \
+        qrn_cuda_image_matmul_floats, "qrn_matmul_floats_" name,   \
+            (stages)*QRN_PIECE *((rows)*4 + (weights) * (bytes)) + \
+                8 * ((rows) + (weights)) /* struct tiles_shared */ \
+    }
+#define CUT(infix, weights_, rows_, tile, stages)                     \
+    {                                                                 \
+        .weights = (weights_), .rows = (rows_),                       \
+        .n_threads = 32 * ((weights_) / (tile)) * ((rows_) / (tile)), \
+        .f32 = KERNEL(infix "f32", weights_, rows_, stages, 4),       \
+        .f16 = KERNEL(infix "f16", weights_, rows_, stages, 2),       \
+        .bf16 = KERNEL(infix "bf16", weights_, rows_, stages, 2),     \
+    }
+#define LONG(weights, rows, tile, stages)  CUT("", weights, rows, tile, stages)
+#define SHORT(weights, rows, tile, stages) CUT("short_", weights, rows, tile, stages)
+
+static const struct cut long_cut = QRN_MATMUL_FLOATS_LONG(LONG),
+                        short_cut = QRN_MATMUL_FLOATS_SHORT(SHORT);
+
+/* Blocks of such tiles; p says then how rows are cut. */
+static int64_t cut_into(struct qrn_matmul_params *p, const struct cut *c)
 {
-    return (p->w.n + weights - 1) / weights;
+    qrn_cuda_cut_rows(p, c->rows, false);
+    return p->n_tiles * ((p->w.n + c->weights - 1) / c->weights);
 }
 
 /* A product by tiles: long ones, or short ones where not half of all multiprocessors would have one. */
-static void run_tiles(struct qrn_cuda_stream *s, struct qrn_matmul_params *p,
-                      const struct qrn_cuda_function f[2])
+static void run_tiles(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
 {
-    qrn_cuda_cut_rows(p, QRN_MATMUL_FLOATS_ROWS, false);
-    const int64_t n_long = p->n_tiles * groups_of(p, QRN_MATMUL_FLOATS_LONG);
-    const bool is_short = 2 * n_long < s->cuda->n_multiprocessors;
-    const int weights = is_short ? QRN_MATMUL_FLOATS_SHORT : QRN_MATMUL_FLOATS_LONG;
-    qrn_cuda_launch(
-        s, &f[is_short],
-        (struct qrn_cuda_grid){.n_blocks = p->n_tiles * groups_of(p, weights),
-                               .n_threads = 32 * (unsigned)QRN_MATMUL_FLOATS_WARPS(weights),
-                               .shared_bytes = (unsigned)f[is_short].max_shared_bytes},
-        p);
+    const bool is_long = 2 * cut_into(p, &long_cut) >= s->cuda->n_multiprocessors;
+    const struct cut *c = is_long ? &long_cut : &short_cut;
+    const struct qrn_cuda_function *f = p->w.dtype == QRN_F32   ? &c->f32
+                                        : p->w.dtype == QRN_F16 ? &c->f16
+                                                                : &c->bf16;
+    qrn_cuda_launch(s, f,
+                    (struct qrn_cuda_grid){.n_blocks = cut_into(p, c),
+                                           .n_threads = (unsigned)c->n_threads,
+                                           .shared_bytes = (unsigned)f->max_shared_bytes},
+                    p);
+}
+
+/* Types that tiles have. */
+static bool has_tiles(int32_t dtype)
+{
+    return dtype == QRN_F32 || dtype == QRN_F16 || dtype == QRN_BF16;
 }
 
 static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
@@ -70,13 +89,8 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
                                                  "qrn_matmul_floats_1", 0},
                                           four = {qrn_cuda_image_matmul_floats,
                                                   "qrn_matmul_floats_4", 0};
-    static const struct qrn_cuda_function tiles[QRN_DTYPE_COUNT][2] = {
-        [QRN_F32] = TILES_OF("f32", 4),
-        [QRN_F16] = TILES_OF("f16", 2),
-        [QRN_BF16] = TILES_OF("bf16", 2)};
-    const struct qrn_cuda_function *f = tiles[p->w.dtype];
-    if (f->name && !p->ids && p->most_rows >= LEAST && is_aligned(p)) {
-        run_tiles(s, p, f);
+    if (has_tiles(p->w.dtype) && !p->ids && p->most_rows >= LEAST && is_aligned(p)) {
+        run_tiles(s, p);
         return;
     }
     const bool is_one = p->ids || p->most_rows == 1;

@@ -7,8 +7,8 @@
  * Few rows of x are bound by reading weights: a warp has a row of them, with AHEAD loads of 16 bytes a
  * lane on their way, the first of them before what was launched before has ended.  Many rows of x are
  * bound by arithmetic: a warp has 8 rows of weights and 8 of x, 64 sums a lane, so that 16 loads from
- * shared memory serve 256 multiply-adds; a block of 16 warps has 64 and 16 (of 4 warps 16 and 16), of
- * which the next 128 k are copied meanwhile. */
+ * shared memory serve 256 multiply-adds; a block of 16 warps has 64 and 16, of which the next 128 k
+ * are copied meanwhile.  Where such blocks are few, those of 4 warps with 4 rows of each are taken. */
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/mma.cuh"
 #include "backends/cuda/device/float_dots.cuh"
@@ -58,40 +58,43 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_floats_4, 128, 1, qrn_matmul_params)
 
 /* --- many rows of x --- */
 
-enum {
-    STAGES = QRN_MATMUL_FLOATS_STAGES,
-    TILE = QRN_MATMUL_FLOATS_TILE, /* rows of each side that a warp has */
-    N_X = QRN_MATMUL_FLOATS_ROWS
+template <int WEIGHTS, int ROWS, int TILE_, int STAGES> struct cut {
+    enum { N_W = WEIGHTS, N_X = ROWS, TILE = TILE_, N_STAGES = STAGES };
+    enum { N_THREADS = 32 * (N_W / TILE) * (N_X / TILE) };
+};
+#define QRN_CUT(WEIGHTS, ROWS, TILE, STAGES) cut<WEIGHTS, ROWS, TILE, STAGES>
+typedef QRN_MATMUL_FLOATS_LONG(QRN_CUT) long_cut;
+typedef QRN_MATMUL_FLOATS_SHORT(QRN_CUT) short_cut;
+
+template <typename T, typename C> struct stage {
+    float x[C::N_X][QRN_PIECE];
+    T w[C::N_W][QRN_PIECE];
 };
 
-template <typename T, int N_W> struct stage {
-    float x[N_X][QRN_PIECE];
-    T w[N_W][QRN_PIECE];
+template <typename T, typename C> struct tiles_shared {
+    stage<T, C> stages[C::N_STAGES];
+    const char *rows[C::N_X + C::N_W]; /* of x, of weights; those past the end are the last again */
 };
 
-template <typename T, int N_W> struct tiles_shared {
-    stage<T, N_W> stages[STAGES];
-    const char *rows[N_X + N_W]; /* of x, of weights; those past the end are the last again */
-};
-
-template <typename T, int N_W>
+template <typename T, typename C>
 static __device__ __forceinline__ void find_rows(const qrn_matmul_params &p, const qrn_tile &tile,
-                                                 int64_t first_w, tiles_shared<T, N_W> &s)
+                                                 int64_t first_w, tiles_shared<T, C> &s)
 {
     const int i = (int)threadIdx.x;
-    if (i < N_X)
+    if (i < C::N_X)
         s.rows[i] = qrn_x_row(p, qrn_row_of_tile(p, tile, min(i, tile.n_rows - 1)).i_x);
-    else if (i < N_X + N_W)
-        s.rows[i] = (const char *)qrn_row_of_weights(p.w, p.w2, tile.matrix, min(first_w + i - N_X, p.w.n - 1)).blocks;
+    else if (i < C::N_X + C::N_W)
+        s.rows[i] =
+            (const char *)qrn_row_of_weights(p.w, p.w2, tile.matrix, min(first_w + i - C::N_X, p.w.n - 1)).blocks;
 }
 
 /* Begins to copy 128 k from k on, of d, of rows first .. first + n - 1; 16 bytes a thread at a time. */
-template <typename T>
+template <typename C, typename T>
 static __device__ __forceinline__ void copy_rows(const char *const *rows, int n, T (*to)[QRN_PIECE], int64_t k,
                                                  int64_t d)
 {
     enum { PER_ROW = QRN_PIECE * sizeof(T) / 16 };
-    for (int i = (int)threadIdx.x; i < n * PER_ROW; i += (int)blockDim.x) {
+    for (int i = (int)threadIdx.x; i < n * PER_ROW; i += C::N_THREADS) {
         const int row = i / PER_ROW, at = 16 * (i % PER_ROW);
         const int64_t left = (d - k) * (int64_t)sizeof(T) - at;
         const char *from = rows[row] + (left > 0 ? k * (int64_t)sizeof(T) + at : 0);
@@ -99,12 +102,12 @@ static __device__ __forceinline__ void copy_rows(const char *const *rows, int n,
     }
 }
 
-template <typename T, int N_W>
-static __device__ __forceinline__ void begin_stage(tiles_shared<T, N_W> &s, int i, int64_t d)
+template <typename T, typename C>
+static __device__ __forceinline__ void begin_stage(tiles_shared<T, C> &s, int i, int64_t d)
 {
-    stage<T, N_W> &to = s.stages[i % STAGES];
-    copy_rows(s.rows, N_X, to.x, (int64_t)i * QRN_PIECE, d);
-    copy_rows(s.rows + N_X, N_W, to.w, (int64_t)i * QRN_PIECE, d);
+    stage<T, C> &to = s.stages[i % C::N_STAGES];
+    copy_rows<C>(s.rows, C::N_X, to.x, (int64_t)i * QRN_PIECE, d);
+    copy_rows<C>(s.rows + C::N_X, C::N_W, to.w, (int64_t)i * QRN_PIECE, d);
 }
 
 template <bool is_bf16> static __device__ __forceinline__ void four_of(const float *row, float (&out)[4])
@@ -137,9 +140,9 @@ template <bool is_bf16> static __device__ __forceinline__ void four_of(const uin
     }
 }
 
-/* 128 k of 8 rows of weights and 8 of x, of a lane's four k the first n: all of them if `whole`. */
-template <bool is_bf16, bool whole, typename T, int N_W>
-static __device__ __forceinline__ void multiply(const stage<T, N_W> &s, int first_w, int first_x, int64_t n,
+/* 128 k of a tile's rows of weights and of x, of a lane's four k the first n: all of them if `whole`. */
+template <bool is_bf16, bool whole, typename T, typename C, int TILE>
+static __device__ __forceinline__ void multiply(const stage<T, C> &s, int first_w, int first_x, int64_t n,
                                                 float (&acc)[TILE][TILE])
 {
     float x[TILE][4];
@@ -154,70 +157,74 @@ static __device__ __forceinline__ void multiply(const stage<T, N_W> &s, int firs
     }
 }
 
-/* One step of qrn_warp_sum for N sums at once: a lane keeps half of them and gives the others away. */
-template <int N> static __device__ __forceinline__ void halve(float *x, int step)
+/* The steps of qrn_warp_sum from `step` on, for N sums at once: a lane keeps half of them and gives the
+ * others away, until it has one. */
+template <int N, int STEP> static __device__ __forceinline__ void halve(float *x)
 {
-    const bool upper = qrn_lane() & step;
+    const bool upper = N > 1 && qrn_lane() & STEP;
+    enum { HALF = N > 1 ? N / 2 : 1 };
 #pragma unroll
-    for (int i = 0; i < N / 2; i++) {
-        const float keep = upper ? x[i + N / 2] : x[i], give = upper ? x[i] : x[i + N / 2];
-        x[i] = keep + __shfl_xor_sync(QRN_ALL_OF_WARP, give, step);
+    for (int i = 0; i < HALF; i++) {
+        const float keep = upper ? x[i + N / 2] : x[i], give = upper || N == 1 ? x[i] : x[i + N / 2];
+        x[i] = keep + __shfl_xor_sync(QRN_ALL_OF_WARP, give, STEP);
     }
+    if constexpr (STEP > 1) halve<HALF, STEP / 2>(x);
 }
 
-template <typename T, bool is_bf16, int N_W> static __device__ __forceinline__ void tiles(const qrn_matmul_params &p)
+template <typename T, bool is_bf16, typename C>
+static __device__ __forceinline__ void tiles(const qrn_matmul_params &p)
 {
+    enum { TILE = C::TILE, N_SUMS = TILE * TILE, AHEAD = C::N_STAGES - 1 };
     QRN_DYNAMIC_SHARED(char, memory);
-    tiles_shared<T, N_W> &s = *(tiles_shared<T, N_W> *)memory;
-    const int64_t n_groups = (p.w.n + N_W - 1) / N_W, i_tile = blockIdx.x / n_groups;
-    const int64_t first_w = (blockIdx.x - i_tile * n_groups) * N_W;
+    tiles_shared<T, C> &s = *(tiles_shared<T, C> *)memory;
+    const int64_t n_groups = (p.w.n + C::N_W - 1) / C::N_W, i_tile = blockIdx.x / n_groups;
+    const int64_t first_w = (blockIdx.x - i_tile * n_groups) * C::N_W;
     const qrn_tile tile = qrn_tile_at(p, i_tile);
-    const int warp_w = qrn_warp() % (N_W / TILE) * TILE, warp_x = qrn_warp() / (N_W / TILE) * TILE;
+    const int warp_w = qrn_warp() % (C::N_W / TILE) * TILE, warp_x = qrn_warp() / (C::N_W / TILE) * TILE;
     float acc[TILE][TILE];
 #pragma unroll
-    for (int i = 0; i < TILE * TILE; i++) acc[i / TILE][i % TILE] = 0.0f;
+    for (int i = 0; i < N_SUMS; i++) acc[i / TILE][i % TILE] = 0.0f;
     find_rows(p, tile, first_w, s);
     __syncthreads();
     const int n_pieces = (int)((p.w.k + QRN_PIECE - 1) / QRN_PIECE);
 #pragma unroll
-    for (int i = 0; i < STAGES - 1; i++) {
+    for (int i = 0; i < AHEAD; i++) {
         if (i < n_pieces) begin_stage(s, i, p.w.k);
         qrn_copies_commit();
     }
     for (int i = 0; i < n_pieces; i++) {
-        qrn_copies_wait<STAGES - 2>();
+        qrn_copies_wait<AHEAD - 1>();
         __syncthreads();
-        if (i + STAGES - 1 < n_pieces) begin_stage(s, i + STAGES - 1, p.w.k);
+        if (i + AHEAD < n_pieces) begin_stage(s, i + AHEAD, p.w.k);
         qrn_copies_commit();
+        const stage<T, C> &here = s.stages[i % C::N_STAGES];
         const int64_t left = p.w.k - (int64_t)i * QRN_PIECE;
         if (left >= QRN_PIECE)
-            multiply<is_bf16, true>(s.stages[i % STAGES], warp_w, warp_x, 4, acc);
+            multiply<is_bf16, true>(here, warp_w, warp_x, 4, acc);
         else
-            multiply<is_bf16, false>(s.stages[i % STAGES], warp_w, warp_x, left - 4 * qrn_lane(), acc);
+            multiply<is_bf16, false>(here, warp_w, warp_x, left - 4 * qrn_lane(), acc);
     }
     float *sums = &acc[0][0];
-    halve<64>(sums, 16);
-    halve<32>(sums, 8);
-    halve<16>(sums, 4);
-    halve<8>(sums, 2);
-    halve<4>(sums, 1);
-    /* Bits 4 .. 0 of the lane chose halves: 2 sums are left, of row lane / 4 of the weights. */
-    const int64_t n = first_w + warp_w + qrn_lane() / 4;
+    halve<N_SUMS, 16>(sums);
+    /* Bits of the lane, from the highest, chose halves. */
+    enum { N_LEFT = N_SUMS > 32 ? N_SUMS / 32 : 1, LANES = N_SUMS > 32 ? 1 : 32 / N_SUMS };
+    if (qrn_lane() % LANES) return;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int r = warp_x + qrn_lane() % 4 * 2 + i;
+    for (int i = 0; i < N_LEFT; i++) {
+        const int at = qrn_lane() / LANES * N_LEFT + i, r = warp_x + at % TILE;
+        const int64_t n = first_w + warp_w + at / TILE;
         if (n < p.w.n && r < tile.n_rows) qrn_out_row(p, qrn_row_of_tile(p, tile, r).i_out)[n] = sums[i];
     }
 }
 
-#define QRN_TILES_OF(name, N_W, T, is_bf16)                                                       \
-    QRN_DEVICE_FUNCTION(name, 32 * QRN_MATMUL_FLOATS_WARPS(N_W), 1, qrn_matmul_params) \
-    {                                                                                             \
-        tiles<T, is_bf16, N_W>(p);                                                                \
+#define QRN_TILES_OF(name, T, is_bf16, cut)                           \
+    QRN_DEVICE_FUNCTION(name, cut::N_THREADS, 1, qrn_matmul_params) \
+    {                                                               \
+        tiles<T, is_bf16, cut>(p);                                  \
     }
-QRN_TILES_OF(qrn_matmul_floats_f32, QRN_MATMUL_FLOATS_LONG, float, false)
-QRN_TILES_OF(qrn_matmul_floats_f16, QRN_MATMUL_FLOATS_LONG, uint16_t, false)
-QRN_TILES_OF(qrn_matmul_floats_bf16, QRN_MATMUL_FLOATS_LONG, uint16_t, true)
-QRN_TILES_OF(qrn_matmul_floats_short_f32, QRN_MATMUL_FLOATS_SHORT, float, false)
-QRN_TILES_OF(qrn_matmul_floats_short_f16, QRN_MATMUL_FLOATS_SHORT, uint16_t, false)
-QRN_TILES_OF(qrn_matmul_floats_short_bf16, QRN_MATMUL_FLOATS_SHORT, uint16_t, true)
+QRN_TILES_OF(qrn_matmul_floats_f32, float, false, long_cut)
+QRN_TILES_OF(qrn_matmul_floats_f16, uint16_t, false, long_cut)
+QRN_TILES_OF(qrn_matmul_floats_bf16, uint16_t, true, long_cut)
+QRN_TILES_OF(qrn_matmul_floats_short_f32, float, false, short_cut)
+QRN_TILES_OF(qrn_matmul_floats_short_f16, uint16_t, false, short_cut)
+QRN_TILES_OF(qrn_matmul_floats_short_bf16, uint16_t, true, short_cut)
