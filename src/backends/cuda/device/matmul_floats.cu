@@ -88,49 +88,30 @@ static __device__ __forceinline__ void find_rows(const qrn_matmul_params &p, con
             (const char *)qrn_row_of_weights(p.w, p.w2, tile.matrix, min(first_w + i - C::N_X, p.w.n - 1)).blocks;
 }
 
-/* What a thread copies of 128 k of some rows, 16 bytes at a time: where from, at k = 0. */
-template <typename T, int N_ROWS, typename C> struct copies {
-    enum { PER_ROW = QRN_PIECE * sizeof(T) / 16, N = N_ROWS * PER_ROW / C::N_THREADS };
-    static_assert(N * C::N_THREADS == N_ROWS * PER_ROW, "threads have equal parts");
-    const char *from[N];
-    __device__ __forceinline__ explicit copies(const char *const *rows)
-    {
+/* Begins to copy 128 k of some rows from k on, of which n are left there, the others become 0; 16 bytes a
+ * thread at a time, all threads as many. */
+template <typename T, int N_ROWS, typename C>
+static __device__ __forceinline__ void copy_rows(const char *const *rows, T (*to)[QRN_PIECE], int64_t k, int64_t n)
+{
+    enum { PER_ROW = QRN_PIECE * sizeof(T) / 16, EACH = N_ROWS * PER_ROW / C::N_THREADS };
+    static_assert(EACH * C::N_THREADS == N_ROWS * PER_ROW, "threads have equal parts");
+    const int at = 16 * ((int)threadIdx.x % PER_ROW), first = (int)threadIdx.x / PER_ROW;
+    const int64_t left = n * (int64_t)sizeof(T) - at, from = left > 0 ? k * (int64_t)sizeof(T) + at : 0;
 #pragma unroll
-        for (int j = 0; j < N; j++) from[j] = rows[row_of(j)] + 16 * piece_of(j);
+    for (int j = 0; j < EACH; j++) {
+        const int row = first + j * (C::N_THREADS / PER_ROW);
+        qrn_copy16_async((char *)to[row] + at, rows[row] + from, left >= 16 ? 16 : left > 0 ? (int)left : 0);
     }
-    static __device__ __forceinline__ int row_of(int j)
-    {
-        return (j * C::N_THREADS + (int)threadIdx.x) / PER_ROW;
-    }
-    static __device__ __forceinline__ int piece_of(int j)
-    {
-        return (j * C::N_THREADS + (int)threadIdx.x) % PER_ROW;
-    }
-    /* Begins with those from k on; n: elements that are left there, the others become 0. */
-    __device__ __forceinline__ void begin(T (*to)[QRN_PIECE], int64_t k, int64_t n) const
-    {
-#pragma unroll
-        for (int j = 0; j < N; j++) {
-            const int at = 16 * piece_of(j);
-            const int64_t left = n * (int64_t)sizeof(T) - at;
-            qrn_copy16_async((char *)to[row_of(j)] + at, from[j] + (left > 0 ? k * (int64_t)sizeof(T) : -at),
-                             left >= 16 ? 16 : left > 0 ? (int)left : 0);
-        }
-    }
-};
+}
 
-template <typename T, typename C> struct stage_copies {
-    copies<float, C::N_X, C> x;
-    copies<T, C::N_W, C> w;
-    __device__ __forceinline__ explicit stage_copies(const tiles_shared<T, C> &s) : x(s.rows), w(s.rows + C::N_X) {}
-    __device__ __forceinline__ void begin(tiles_shared<T, C> &s, int i, int64_t d) const
-    {
-        stage<T, C> &to = s.stages[i % C::N_STAGES];
-        const int64_t k = (int64_t)i * QRN_PIECE;
-        x.begin(to.x, k, d - k);
-        w.begin(to.w, k, d - k);
-    }
-};
+template <typename T, typename C>
+static __device__ __forceinline__ void begin_stage(tiles_shared<T, C> &s, int i, int64_t d)
+{
+    stage<T, C> &to = s.stages[i % C::N_STAGES];
+    const int64_t k = (int64_t)i * QRN_PIECE;
+    copy_rows<float, C::N_X, C>(s.rows, to.x, k, d - k);
+    copy_rows<T, C::N_W, C>(s.rows + C::N_X, to.w, k, d - k);
+}
 
 template <bool is_bf16> static __device__ __forceinline__ void four_of(const float *row, float (&out)[4])
 {
@@ -208,17 +189,16 @@ static __device__ __forceinline__ void tiles(const qrn_matmul_params &p)
     for (int i = 0; i < N_SUMS; i++) acc[i / TILE][i % TILE] = 0.0f;
     find_rows(p, tile, first_w, s);
     __syncthreads();
-    const stage_copies<T, C> copies(s);
     const int n_pieces = (int)((p.w.k + QRN_PIECE - 1) / QRN_PIECE);
 #pragma unroll 1
     for (int i = 0; i < AHEAD; i++) {
-        if (i < n_pieces) copies.begin(s, i, p.w.k);
+        if (i < n_pieces) begin_stage(s, i, p.w.k);
         qrn_copies_commit();
     }
     for (int i = 0; i < n_pieces; i++) {
         qrn_copies_wait<AHEAD - 1>();
         __syncthreads();
-        if (i + AHEAD < n_pieces) copies.begin(s, i + AHEAD, p.w.k);
+        if (i + AHEAD < n_pieces) begin_stage(s, i + AHEAD, p.w.k);
         qrn_copies_commit();
         const stage<T, C> &here = s.stages[i % C::N_STAGES];
         const int64_t left = p.w.k - (int64_t)i * QRN_PIECE;
