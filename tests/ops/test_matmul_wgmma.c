@@ -225,6 +225,17 @@ static void fill_ids(struct rng *r, enum spread spread, int64_t n_experts, struc
     }
 }
 
+/* The same ids as columns of wider rows. */
+static struct qrn_tensor widened(struct mem *m, const struct qrn_tensor *ids)
+{
+    const int64_t n = ids->shape[0], top_k = ids->shape[1];
+    const struct qrn_tensor wide = mem_tensor(m, QRN_I32, 2, (const int64_t[]){n, top_k + 1});
+    for (int64_t i = 0; i < n * (top_k + 1); i++) ((int32_t *)wide.data)[i] = 0;
+    for (int64_t i = 0; i < n * top_k; i++)
+        ((int32_t *)wide.data)[i + i / top_k + 1] = ((const int32_t *)ids->data)[i];
+    return qrn_tensor_slice(wide, 1, 1, top_k);
+}
+
 static void check_experts(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_tokens,
                           int64_t n_x, enum spread spread)
 {
@@ -252,6 +263,11 @@ static void check_experts(struct qrn_device *dev, enum qrn_dtype dtype, int64_t 
     memset(a.out.data, 0xff, a.out.n_bytes);
     if (qrn_kernel_run(dev, k, &a, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
     compare(&w, a.ids.data, &a.x, TOP_K / n_x, &a.out, what);
+    const struct qrn_tensor first = a.out;
+    a.ids = widened(&m, &a.ids);
+    a.out = mem_tensor(&m, QRN_F32, 3, first.shape);
+    if (qrn_kernel_run(dev, k, &a, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
+    if (memcmp(a.out.data, first.data, first.n_bytes) != 0) fail_msg("%s, wide ids", what);
     mem_free_all(&m);
 }
 
@@ -265,7 +281,8 @@ static void test_experts(void **state)
     check_experts(dev, QRN_Q4_K, 70, 1, ALL_TO_ONE);
     check_experts(dev, QRN_Q4_K, 3, 2, SOME_TO_NONE);
     check_experts(dev, QRN_MLX_Q4, 40, 2, EVENLY);
-    check_experts(dev, QRN_Q8_0, 1300, 1, ALL_TO_ONE); /* the larger tile */
+    check_experts(dev, QRN_BF16, 701, 1, SOME_TO_NONE); /* more slots than are looked at at once */
+    check_experts(dev, QRN_Q8_0, 1300, 1, ALL_TO_ONE);  /* the larger tile */
     qrn_device_close(dev);
 }
 
