@@ -37,7 +37,7 @@ struct qrn_tables {
 /* Tokens drawn from rows of logits. */
 struct qrn_drawn {
     int32_t ids[QRN_HEAD_ROWS];
-    float probabilities[QRN_HEAD_ROWS]; /* NaN: there was none to draw */
+    float probabilities[QRN_HEAD_ROWS]; /* NaN: none to draw; plain draws: the logit (draw.c) */
 };
 
 struct qrn_workspace {

@@ -13,7 +13,7 @@
 #include "support/temp.h"
 #include "support/toy_model.h"
 
-enum { N_SEQS = 6, N_IDS = 160, VOCAB = 96 };
+enum { N_SEQS = 7, N_IDS = 160, VOCAB = 96 };
 
 static const char *make_toy(enum toy_kind kind)
 {
@@ -34,7 +34,7 @@ static struct qrn_model *open_on(struct qrn_device *dev, const char *path)
     return model;
 }
 
-/* What is off (twice), what filters, penalties that look at nothing, at the last tokens, at all. */
+/* What is off (twice), what filters, penalties that look at the last tokens, at all, and of the likeliest. */
 static const struct qrn_sampling samplings[N_SEQS] = {
     {.seed = 3},
     {.top_k = 5, .repeat_penalty = 1.0f},
@@ -47,9 +47,10 @@ static const struct qrn_sampling samplings[N_SEQS] = {
      .frequency_penalty = 0.2f,
      .n_penalised = -1,
      .seed = 1ull << 40},
+    {.repeat_penalty = 3.0f, .presence_penalty = 4.0f, .n_penalised = -1},
 };
 /* Within a batch of 64 tokens and over several. */
-static const int64_t prompts[N_SEQS] = {3, 8, 70, 1, 20, 130};
+static const int64_t prompts[N_SEQS] = {3, 8, 70, 1, 20, 130, 40};
 
 /* qrn_sample on the CPU for logits after all of the sequence's tokens. */
 static int32_t reference(struct qrn_device *cpu, const struct qrn_seq *seq,

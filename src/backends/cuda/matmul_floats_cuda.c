@@ -2,7 +2,6 @@
  * matmul and matmul_id of plain floats in rows with float32 activations. */
 #include "backends/cuda/matmul_floats_cuda.h"
 #include "backends/cuda/matmul_prepare.h"
-#include "backends/cuda/rows.h"
 
 QRN_CUDA_IMAGE(matmul_floats);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * What comes before products of many rows: x rounded in scratch, slots sorted by expert. */
 #include "backends/cuda/matmul_prepare.h"
+#include "backends/cuda/matmul_prepare_cuda.h"
 
 QRN_CUDA_IMAGE(matmul_prepare);
 
@@ -73,8 +74,8 @@ void qrn_cuda_sort_slots(struct qrn_cuda_stream *s, CUdeviceptr scratch,
     p->first = scratch;
     p->slots = p->first + first_bytes(p);
     p->tiles = p->slots + list_bytes(p);
-    const unsigned n_threads = 256; /* SORT_THREADS */
-    qrn_cuda_launch(
-        s, &list, (struct qrn_cuda_grid){.n_blocks = p->n_matrices + 1, .n_threads = n_threads}, p);
-    qrn_cuda_launch(s, &cut, (struct qrn_cuda_grid){.n_blocks = 1, .n_threads = n_threads}, p);
+    const struct qrn_cuda_grid one = {.n_blocks = 1, .n_threads = QRN_SORT_THREADS},
+                               all = {.n_blocks = p->n_matrices + 1, .n_threads = QRN_SORT_THREADS};
+    qrn_cuda_launch(s, &list, all, p);
+    qrn_cuda_launch(s, &cut, one, p);
 }

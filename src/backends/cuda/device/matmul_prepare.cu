@@ -2,6 +2,7 @@
  * What comes before products of many rows: rounding x, and sorting slots by expert.  Small beside the
  * products; rounding is bound by memory, a warp a block of 128. */
 #include "backends/cuda/device/matmul_job.cuh"
+#include "backends/cuda/matmul_prepare_cuda.h"
 
 /* Block `block` of a row of x as codes, one float and eight sums. */
 QRN_DEVICE_FUNCTION(qrn_matmul_round_x, 256, 1, qrn_matmul_params)
@@ -29,7 +30,7 @@ QRN_DEVICE_FUNCTION(qrn_matmul_round_x, 256, 1, qrn_matmul_params)
 
 /* --- slots by expert, ascending within each: no atomics, the same list always --- */
 
-enum { SORT_THREADS = 256, SORT_WARPS = SORT_THREADS / 32, STEP = 128 /* slots, four a lane */ };
+enum { STEP = 128 /* slots that a warp looks at, four a lane */ };
 
 /* The experts of slots i .. i + 3; -1 past the end, n_matrices for an id that is none. */
 static __device__ __forceinline__ void experts_of(const qrn_matmul_params &p, int64_t i, int32_t (&e)[4])
@@ -62,12 +63,12 @@ static __device__ __forceinline__ int32_t sum_of_warp(int32_t x)
 
 /* A block an expert, a warp a run of slots: how many are of experts before, where the list begins, and of
  * this one; then those are listed. */
-QRN_DEVICE_FUNCTION(qrn_matmul_list_slots, SORT_THREADS, 1, qrn_matmul_params)
+QRN_DEVICE_FUNCTION(qrn_matmul_list_slots, QRN_SORT_THREADS, 1, qrn_matmul_params)
 {
-    __shared__ int32_t before[SORT_WARPS], equal[SORT_WARPS];
+    __shared__ int32_t before[QRN_SORT_WARPS], equal[QRN_SORT_WARPS];
     const int32_t e = (int32_t)blockIdx.x;
     const int lane = qrn_lane(), warp = qrn_warp();
-    const int64_t run = (p.n_slots + SORT_WARPS * STEP - 1) / (SORT_WARPS * STEP) * STEP, begin = warp * run;
+    const int64_t run = (p.n_slots + QRN_SORT_WARPS * STEP - 1) / (QRN_SORT_WARPS * STEP) * STEP, begin = warp * run;
     const int64_t end = min(begin + run, p.n_slots);
     int32_t n_before = 0, n_equal = 0;
 #pragma unroll 4
@@ -86,7 +87,7 @@ QRN_DEVICE_FUNCTION(qrn_matmul_list_slots, SORT_THREADS, 1, qrn_matmul_params)
     __syncthreads();
     int32_t first = 0, at = 0, n = 0;
 #pragma unroll
-    for (int i = 0; i < SORT_WARPS; i++) {
+    for (int i = 0; i < QRN_SORT_WARPS; i++) {
         first += before[i];
         at += i < warp ? equal[i] : 0;
         n += equal[i];
@@ -128,7 +129,7 @@ static __device__ __forceinline__ int32_t sum_so_far(int32_t x, int32_t *shared,
     __syncthreads();
     *total = 0;
 #pragma unroll
-    for (int i = 0; i < SORT_WARPS; i++) {
+    for (int i = 0; i < QRN_SORT_WARPS; i++) {
         if (i < qrn_warp()) x += shared[i];
         *total += shared[i];
     }
@@ -136,12 +137,12 @@ static __device__ __forceinline__ int32_t sum_so_far(int32_t x, int32_t *shared,
 }
 
 /* One block, a thread an expert: its tiles of rows. */
-QRN_DEVICE_FUNCTION(qrn_matmul_cut_slots, SORT_THREADS, 1, qrn_matmul_params)
+QRN_DEVICE_FUNCTION(qrn_matmul_cut_slots, QRN_SORT_THREADS, 1, qrn_matmul_params)
 {
-    __shared__ int32_t shared[SORT_WARPS];
+    __shared__ int32_t shared[QRN_SORT_WARPS];
     const int32_t *first = (const int32_t *)p.first;
     int32_t *tiles = (int32_t *)p.tiles, n_tiles = 0;
-    for (int64_t begin = 0; begin <= p.n_matrices; begin += SORT_THREADS) {
+    for (int64_t begin = 0; begin <= p.n_matrices; begin += QRN_SORT_THREADS) {
         const int64_t e = begin + threadIdx.x;
         const int32_t at = e <= p.n_matrices ? first[e] : 0, n = e <= p.n_matrices ? first[e + 1] - at : 0;
         const int32_t n_own = (n + p.tile_rows - 1) / p.tile_rows;
@@ -153,5 +154,5 @@ QRN_DEVICE_FUNCTION(qrn_matmul_cut_slots, SORT_THREADS, 1, qrn_matmul_params)
         }
         n_tiles += total;
     }
-    for (int64_t i = n_tiles + threadIdx.x; i < p.n_tiles; i += SORT_THREADS) tiles[2 * i] = tiles[2 * i + 1] = -1;
+    for (int64_t i = n_tiles + threadIdx.x; i < p.n_tiles; i += QRN_SORT_THREADS) tiles[2 * i] = tiles[2 * i + 1] = -1;
 }
