@@ -4,6 +4,7 @@
  * spread. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "support/weights.h"
 
@@ -33,7 +34,7 @@ static double sum_of(const struct weights *w, int64_t matrix, int64_t row, const
     const int64_t k = w->w.shape[w->w.n_dims - 1];
     const struct qrn_weight_row from =
         qrn_weight_row(&w->w, &w->scales, &w->biases, 0, matrix, row);
-    float values[1024];
+    float values[4096];
     double sum = 0.0;
     qrn_weight_decode(&from, 0, k, values);
     for (int64_t i = 0; i < k; i++) sum += (double)rounded(values[i]) * (double)rounded(x[i]);
@@ -141,6 +142,26 @@ static void test_packed_edges(void **state)
                      QRN_F32);
     check_packed(dev, QRN_Q6_K, 300, 300, 256, 32, QRN_F32); /* some tiles in halves */
     qrn_device_close(dev);
+}
+
+/* Tiles that are left over, in parts of k; an emulated device has so many multiprocessors. */
+static void check_parts(const char *n_multiprocessors, enum qrn_dtype dtype, int64_t n_rows,
+                        int64_t n, int64_t k)
+{
+    setenv("QRN_EMULATED_MULTIPROCESSORS", n_multiprocessors, 1);
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
+    unsetenv("QRN_EMULATED_MULTIPROCESSORS");
+    if (!dev || !kernel_of(dev, QRN_OP_matmul)) skip();
+    check_packed(dev, dtype, n_rows, n, k, 32, QRN_F32);
+    qrn_device_close(dev);
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    check_parts("9", QRN_Q4_0, 200, 100, 3072);
+    check_parts("9", QRN_Q6_K, 270, 100, 4096); /* two tiles, one of few rows */
+    check_parts("4", QRN_Q8_0, 130, 515, 3872); /* four tiles whole; k ends in a panel's midst */
 }
 
 /* A row of out is the same in calls of other numbers of rows. */
@@ -289,9 +310,9 @@ static void test_experts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_packed),  cmocka_unit_test(test_packed_edges),
-        cmocka_unit_test(test_bf16),    cmocka_unit_test(test_bf16_batches),
-        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_packed),       cmocka_unit_test(test_packed_edges),
+        cmocka_unit_test(test_parts),        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_bf16_batches), cmocka_unit_test(test_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,9 +10,11 @@ QRN_CUDA_IMAGE(matmul_wgmma_bf16_sm90a);
 QRN_CUDA_IMAGE(matmul_wgmma_blocks_sm90a);
 QRN_CUDA_IMAGE(matmul_wgmma_k_sm90a);
 QRN_CUDA_IMAGE(matmul_wgmma_mlx_sm90a);
+QRN_CUDA_IMAGE(matmul_wgmma_add_sm90a);
 
-/* Fewer rows than LEAST of bf16 weights are others' work (matmul_bf16_cuda.c). */
-enum { N_THREADS = 384, LEAST = 65, MOST_SHARED = 229888 };
+/* Fewer rows than LEAST of bf16 weights are others' work (matmul_bf16_cuda.c).  MOST_PARTS: of k of all tiles
+ * that have parts, for which there is scratch; of one tile. */
+enum { N_THREADS = 384, LEAST = 65, MOST_SHARED = 229888, MOST_PARTS = 144, MOST_OF_TILE = 16 };
 
 #define TILES(file, NAME)                                                                        \
     [QRN_##NAME] = {                                                                             \
@@ -118,34 +120,67 @@ static size_t x_bytes(const struct qrn_matmul_params *p)
     return whole((size_t)(rows_of(p) * stride_of(p)) * sizeof(uint16_t));
 }
 
+/* Whether tiles of 256 rows of x may be cut in parts of k. */
+static bool may_have_parts(const struct qrn_matmul_params *p)
+{
+    return p->any_order && !p->ids && p->most_rows > 128;
+}
+
+static size_t partial_bytes(void)
+{
+    return (size_t)QRN_WGMMA_WEIGHTS * 256 * sizeof(float);
+}
+
 static size_t scratch(struct qrn_matmul_params *p)
 {
     qrn_cuda_cut_rows(p, 128, true);
-    return x_bytes(p) + qrn_cuda_slots_bytes(p);
+    const size_t partials = may_have_parts(p) ? MOST_PARTS * partial_bytes() : 0;
+    return x_bytes(p) + whole(qrn_cuda_slots_bytes(p)) + partials;
 }
 
-/* How x is cut: the rows of a tile, and how many tiles of 256 are left whole. */
+/* How x is cut: the rows of a tile, how many tiles of 256 are left whole, and how many parts of k the others
+ * have; 0: they are cut in halves of x. */
 struct cut {
     int n_tokens;
     int64_t n_tiles, n_whole;
+    int n_parts;
 };
 
-/* Tiles of 256 rows of x, but those of the last round of blocks in halves if that is one round too.  Half
- * a tile copies, and decodes, as many weights as a whole one: a little more than half the time.  In
+/* Time of n tiles in parts, as many as there is one block for, in hundredths of a tile: a part has its steps, and
+ * beginning, storing sums and adding them up take as long as OTHER steps more. */
+static int64_t time_of_parts(const struct qrn_matmul_params *p, int64_t n, int n_blocks, int *parts)
+{
+    enum { OTHER = 20 };
+    const int64_t steps = (p->w.k + QRN_WGMMA_K - 1) / QRN_WGMMA_K, n_panels = (steps + 1) / 2;
+    int64_t most = n_blocks < MOST_PARTS ? n_blocks / n : MOST_PARTS / n;
+    if (most > MOST_OF_TILE) most = MOST_OF_TILE;
+    if (most > n_panels) most = n_panels;
+    *parts = (int)most;
+    if (most < 2 || !may_have_parts(p)) return INT64_MAX;
+    return (2 * ((n_panels + most - 1) / most) + OTHER) * 100 / steps;
+}
+
+/* Tiles of 256 rows of x, but those of the last round of blocks in parts of k, or in halves if that is one round
+ * too.  Half a tile copies, and decodes, as many weights as a whole one: a little more than half the time.  In
  * hundredths of a tile. */
 static int64_t time_of_256(const struct qrn_matmul_params *p, int n_blocks, struct cut *cut)
 {
     const int64_t n = p->n_matrices * ((p->most_rows + 255) / 256) * weight_tiles(p);
     const int64_t rest = n % n_blocks, half = p->w.packed ? 62 : 57;
     const bool halves = 2 * rest <= n_blocks;
-    *cut = (struct cut){256, n, halves ? n - rest : n};
-    return n / n_blocks * 100 + (rest == 0 ? 0 : halves ? half : 100);
+    int n_parts = 0;
+    *cut = (struct cut){256, n, n, 0};
+    if (rest == 0) return n / n_blocks * 100;
+    const int64_t time = halves ? half : 100, of_parts = time_of_parts(p, rest, n_blocks, &n_parts);
+    if (halves) cut->n_whole = n - rest;
+    if (of_parts < time) *cut = (struct cut){256, n, n - rest, n_parts};
+    return n / n_blocks * 100 + (of_parts < time ? of_parts : time);
 }
 
 static int64_t time_of_128(const struct qrn_matmul_params *p, int n_blocks, struct cut *cut)
 {
     const int64_t n = p->n_matrices * ((p->most_rows + 127) / 128) * weight_tiles(p);
-    *cut = (struct cut){128, n, n};
+    *cut = (struct cut){128, n, n, 0};
     return (n + n_blocks - 1) / n_blocks * (p->w.packed ? 62 : 57);
 }
 
@@ -157,7 +192,7 @@ static struct cut choose_cut(struct qrn_matmul_params *p, int n_blocks)
         const int n_tokens = p->n_slots / p->n_matrices >= 512 ? 256 : 128;
         qrn_cuda_cut_rows(p, n_tokens, true);
         const int64_t n = p->n_tiles * weight_tiles(p);
-        return (struct cut){n_tokens, n, n};
+        return (struct cut){n_tokens, n, n, 0};
     }
     const int64_t of_large = time_of_256(p, n_blocks, &large),
                   of_small = time_of_128(p, n_blocks, &small);
@@ -189,6 +224,20 @@ static int shared_bytes(const struct qrn_matmul_params *p, int n_tokens)
            qrn_wgmma_stages(p->w.dtype, n_tokens) * qrn_wgmma_stage_bytes(n_tokens);
 }
 
+/* Adds up parts. */
+static void add_parts(struct qrn_cuda_stream *s, const struct qrn_matmul_wgmma_params *p)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_matmul_wgmma_add_sm90a,
+                                               "qrn_matmul_wgmma_add", 0};
+    if (p->n_parts == 0) return;
+    qrn_cuda_launch(
+        s, &f,
+        (struct qrn_cuda_grid){.n_blocks = QRN_WGMMA_RESULTS / QRN_WGMMA_ADD,
+                               .n_blocks_y = (unsigned)((p->n_work - p->n_whole) / p->n_parts),
+                               .n_threads = 256},
+        p);
+}
+
 static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 {
     const int n_blocks = s->cuda->n_multiprocessors;
@@ -196,17 +245,21 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
     const struct cut cut = choose_cut(job, n_blocks);
     const int n_tokens = cut.n_tokens;
     qrn_cuda_sort_slots(s, s->scratch + x_bytes(job), job);
-    struct qrn_matmul_wgmma_params p = {.job = *job,
-                                        .x16 = s->scratch,
-                                        .n_x16 = rows_of(job),
-                                        .x16_stride = stride_of(job),
-                                        .out_stride = qrn_one_stride(&job->out_shape, &job->out),
-                                        .n_work = (int32_t)(2 * cut.n_tiles - cut.n_whole),
-                                        .n_whole = (int32_t)cut.n_whole,
-                                        .n_weight_tiles = (int32_t)weight_tiles(job),
-                                        .band = job->ids          ? 1
-                                                : n_tokens == 256 ? 8
-                                                                  : 12};
+    struct qrn_matmul_wgmma_params p = {
+        .job = *job,
+        .x16 = s->scratch,
+        .n_x16 = rows_of(job),
+        .x16_stride = stride_of(job),
+        .out_stride = qrn_one_stride(&job->out_shape, &job->out),
+        .partials = s->scratch + x_bytes(job) + whole(qrn_cuda_slots_bytes(job)),
+        .n_work =
+            (int32_t)(cut.n_whole + (cut.n_tiles - cut.n_whole) * (cut.n_parts ? cut.n_parts : 2)),
+        .n_whole = (int32_t)cut.n_whole,
+        .n_weight_tiles = (int32_t)weight_tiles(job),
+        .band = job->ids          ? 1
+                : n_tokens == 256 ? 8
+                                  : 12,
+        .n_parts = cut.n_parts};
     if (!job->w.packed) {
         const struct qrn_tensor_box box = box_of_w(job);
         qrn_cuda_tensor_map(s, &box, &p.w);
@@ -217,6 +270,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                                            .n_threads = N_THREADS,
                                            .shared_bytes = (unsigned)shared_bytes(job, n_tokens)},
                     &p);
+    add_parts(s, &p);
 }
 
 static const char serves[] =

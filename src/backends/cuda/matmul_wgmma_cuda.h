@@ -13,7 +13,9 @@ QRN_PARAMS_BEGIN
 enum {
     QRN_WGMMA_WEIGHTS = 128,
     QRN_WGMMA_K = 64,
-    QRN_WGMMA_RAW_STAGES = 2 /* panels of each group of 32 rows that wait for their decoding */
+    QRN_WGMMA_RAW_STAGES = 2, /* panels of each group of 32 rows that wait for their decoding */
+    QRN_WGMMA_RESULTS = 128,  /* of each of 256 threads, of a tile with 256 rows of x */
+    QRN_WGMMA_ADD = 4         /* of these that a block adds up parts of */
 };
 
 struct qrn_matmul_wgmma_params {
@@ -22,10 +24,12 @@ struct qrn_matmul_wgmma_params {
     uint64_t x16; /* x as bf16: rows of matrix 0, of matrix 1 ..; by expert sorted slots */
     int64_t n_x16, x16_stride; /* rows, and elements from one to the next */
     int64_t out_stride;        /* bytes from a row of out to the next, all alike; else 0 */
-    int32_t n_work, n_whole; /* pairs of tiles; from n_whole on of x only halves, two for a tile */
+    uint64_t partials;       /* sums of parts, float [tile][part][result of a thread][thread] */
+    int32_t n_work, n_whole; /* pairs of tiles; from n_whole on parts of k, or of x only halves, two for a tile */
     int32_t n_weight_tiles;  /* of a matrix */
     int32_t band;            /* tiles of x that meet a tile of weights one after the other */
-    uint8_t rest[88];
+    int32_t n_parts, rest;   /* n_parts: that k of a tile is cut in; 0: none is */
+    uint8_t more[72];
 };
 
 QRN_FORM_FUNCTION int qrn_wgmma_stage_bytes(int n_tokens)

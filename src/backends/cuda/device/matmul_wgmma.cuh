@@ -3,8 +3,9 @@
  * decoded to bf16 on the way, times x rounded to bf16 (matmul_x_bf16.cu), sums in float32.
  *
  * Bound by the tensor cores.  A block takes tiles of 128 rows of weights by 256 of x, one after the other,
- * until none is left: in the last round by 128 where that spreads it over more blocks, everywhere where
- * the whole is so small, and by expert, where few rows meet a matrix.  Four warps bring weights and x: one thread copies x and weights in rows by tensor
+ * until none is left; by 128 where the whole is so small, and by expert, where few rows meet a matrix.  In
+ * the last round, where few are left, it takes halves of x, or parts of k, whose sums another launch adds up in
+ * their order.  Four warps bring weights and x: one thread copies x and weights in rows by tensor
  * maps, each warp the panels of 32 rows, which it decodes, a row a lane.  Eight warps multiply, four
  * of them 64 rows of weights, all of the tile's x: weights are the rows of wgmma's result, so that eight
  * lanes store 32 bytes of a row of out that lie together.  They meet at barriers of a ring of stages of
@@ -17,7 +18,7 @@
  * even with 128 rows of x, and float scales as they are, where bf16 arithmetic would round them first.
  *
  * An output is summed over k in ascending order, 16 at a time, whatever the tile: the same bits for any
- * number of rows that come here. */
+ * number of rows that come here, but for tiles in parts, which there are where any order is allowed. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_WGMMA_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_WGMMA_CUH
 
@@ -41,14 +42,15 @@ struct qrn_wgmma_work {
     qrn_tile tile;
     bool is_half;
     int weights; /* first row */
-    int steps;
+    int begin, steps; /* of k: the first, how many */
+    int part; /* number of the part among all; below 0: it is whole */
 };
 
 /* Divisions are by 32 bits where they can be: a short product has thousands of tiles. */
 static __device__ __forceinline__ qrn_wgmma_work qrn_wgmma_work_at(const qrn_matmul_wgmma_params &p, int i)
 {
-    const int half = i < p.n_whole ? 0 : (i - p.n_whole) % 2;
-    if (i >= p.n_whole) i = p.n_whole + (i - p.n_whole) / 2;
+    const int n_cuts = p.n_parts ? p.n_parts : 2, after = i - p.n_whole, cut = after < 0 ? 0 : after % n_cuts;
+    if (after >= 0) i = p.n_whole + after / n_cuts;
     const int per_band = p.band * p.n_weight_tiles, band = i / per_band, rest = i - band * per_band;
     const int n_here = min(p.band, (int)p.job.n_tiles - band * p.band), at = rest / n_here;
     const int i_tile = band * p.band + rest - at * n_here;
@@ -60,15 +62,23 @@ static __device__ __forceinline__ qrn_wgmma_work qrn_wgmma_work_at(const qrn_mat
     } else {
         w.tile = qrn_tile_at(p.job, i_tile);
     }
-    w.is_half = i >= p.n_whole;
+    w.is_half = after >= 0 && p.n_parts == 0;
     if (w.is_half) {
-        w.tile.first += 128 * half;
-        w.tile.n_rows = min(max(w.tile.n_rows - 128 * half, 0), 128);
+        w.tile.first += 128 * cut;
+        w.tile.n_rows = min(max(w.tile.n_rows - 128 * cut, 0), 128);
     }
     w.weights = at * QRN_WGMMA_WEIGHTS;
+    w.begin = 0;
     w.steps = w.tile.n_rows && w.tile.matrix < p.job.n_matrices
                   ? (int)((p.job.w.k + QRN_WGMMA_K - 1) / QRN_WGMMA_K)
                   : 0;
+    w.part = -1;
+    if (after >= 0 && p.n_parts) {
+        const int n_panels = (w.steps + 1) / 2, end = 2 * (n_panels * (cut + 1) / p.n_parts);
+        w.begin = 2 * (n_panels * cut / p.n_parts);
+        w.steps = min(w.steps, end) - w.begin;
+        w.part = after;
+    }
     return w;
 }
 
@@ -110,7 +120,7 @@ static __device__ __forceinline__ void qrn_wgmma_copy(const qrn_matmul_wgmma_par
         const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
         for (int step = 0; step < work.steps; step++, ring.next()) {
             qrn_barrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
-            qrn_wgmma_copy_stage<dtype, n_tokens>(p, work, step,
+            qrn_wgmma_copy_stage<dtype, n_tokens>(p, work, work.begin + step,
                                                   s.stages + ring.stage * qrn_wgmma_stage_bytes(n_tokens),
                                                   &s.full[ring.stage]);
         }
@@ -132,7 +142,7 @@ struct qrn_wgmma_panels {
             if (left == 0) continue;
             const int group = min(work.weights / QRN_PANEL_ROWS + qrn_warp(),
                                   (int)((p.job.w.n - 1) / QRN_PANEL_ROWS));
-            next = qrn_panel_at(p.job.w, work.tile.matrix, group, 0);
+            next = qrn_panel_at(p.job.w, work.tile.matrix, group, work.begin / 2);
             return;
         }
         left = 0;
@@ -173,7 +183,7 @@ static __device__ __forceinline__ void qrn_wgmma_decode(const qrn_matmul_wgmma_p
             char *stage = s.stages + ring.stage * qrn_wgmma_stage_bytes(n_tokens), *panel = own + panels.stage * panel_bytes;
             qrn_barrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
             if (threadIdx.x == 0)
-                qrn_wgmma_copy_stage<dtype, n_tokens>(p, work, step, stage, &s.full[ring.stage]);
+                qrn_wgmma_copy_stage<dtype, n_tokens>(p, work, work.begin + step, stage, &s.full[ring.stage]);
             if (step % 2 == 0) qrn_barrier_wait(&full[panels.stage], panels.parity);
             __syncwarp();
             qrn_decode_half_panel(form, (const uint8_t *)panel, lane, step % 2,
@@ -220,6 +230,14 @@ static __device__ __forceinline__ void qrn_wgmma_store(const float (&c)[n_tokens
             if (rows[i] && second) rows[i][n + 8] = c[4 * (j + i / 2) + 2 + i % 2];
         }
     }
+}
+
+/* A part's sums: threads side by side. */
+template <int n_tokens>
+static __device__ __forceinline__ void qrn_wgmma_store_part(const float (&c)[n_tokens / 2], float *to)
+{
+#pragma unroll
+    for (int j = 0; j < n_tokens / 2; j++) to[j * 32 * QRN_MULTIPLIERS] = c[j];
 }
 
 /* The same of rows whose id is none. */
@@ -274,6 +292,13 @@ static __device__ __forceinline__ void qrn_wgmma_multiply(const qrn_matmul_wgmma
         const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
         const int64_t n = (int64_t)work.weights + thread / 32 * 16 + lane / 4;
         if (work.tile.n_rows == 0) continue;
+        if (n_tokens == 256 && work.part >= 0) {
+            float c[n_tokens / 2];
+            float *to = (float *)(uintptr_t)p.partials + (int64_t)work.part * (n_tokens / 2 * 32 * QRN_MULTIPLIERS);
+            qrn_wgmma_sum<dtype, n_tokens, n_tokens>(s, work.steps, half, ring, c);
+            qrn_wgmma_store_part<n_tokens>(c, to + thread);
+            continue;
+        }
         qrn_wgmma_find_rows<n_tokens>(p, work.tile, thread, s.out_rows);
         if (work.steps == 0) {
             qrn_wgmma_store_nan<n_tokens>(n, p.job.w.n, own_rows);
