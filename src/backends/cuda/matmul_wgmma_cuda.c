@@ -12,9 +12,19 @@ QRN_CUDA_IMAGE(matmul_wgmma_k_sm90a);
 QRN_CUDA_IMAGE(matmul_wgmma_mlx_sm90a);
 QRN_CUDA_IMAGE(matmul_wgmma_add_sm90a);
 
-/* Fewer rows than LEAST of bf16 weights are others' work (matmul_bf16_cuda.c).  MOST_PARTS: of k of all tiles
- * that have parts, for which there is scratch; of one tile. */
-enum { N_THREADS = 384, LEAST = 65, MOST_SHARED = 229888, MOST_PARTS = 144, MOST_OF_TILE = 16 };
+/* Fewer rows than LEAST of bf16 weights are others' work (matmul_several_cuda.c), or than LEAST_OF_LONG of at most
+ * MOST_OF_LONG rows of weights of LEAST_K and more.  MOST_PARTS: of k of all tiles that have parts, for which there is
+ * scratch; of one tile. */
+enum {
+    N_THREADS = 384,
+    LEAST = 65,
+    LEAST_OF_LONG = 33,
+    MOST_OF_LONG = 8448,
+    LEAST_K = 2048,
+    MOST_SHARED = 229888,
+    MOST_PARTS = 144,
+    MOST_OF_TILE = 16
+};
 
 #define TILES(file, NAME)                                                                        \
     [QRN_##NAME] = {                                                                             \
@@ -75,11 +85,19 @@ static bool can_map_w(const struct qrn_matmul_params *p)
     return (p->n_matrices == 1 || box.matrix_bytes > 0) && qrn_cuda_can_map(&box);
 }
 
+/* Rows of weights that are few and long: in parts of k all multiprocessors have some. */
+static bool is_long(const struct qrn_matmul_params *p)
+{
+    return p->n_matrices == 1 && p->w.n <= MOST_OF_LONG && p->w.k >= LEAST_K;
+}
+
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
     if (!ok || p->acts != QRN_ACTS_BF16 || p->w.k <= 0 || is_huge(p)) return false;
     if (p->w.packed) return true;
-    return p->any_order && (p->ids ? p->n_slots : p->most_rows) >= LEAST && can_map_w(p);
+    if (!p->any_order || !can_map_w(p)) return false;
+    if (p->ids) return p->n_slots >= LEAST;
+    return p->most_rows >= (is_long(p) ? LEAST_OF_LONG : LEAST);
 }
 
 static size_t whole(size_t n_bytes)
@@ -120,10 +138,10 @@ static size_t x_bytes(const struct qrn_matmul_params *p)
     return whole((size_t)(rows_of(p) * stride_of(p)) * sizeof(uint16_t));
 }
 
-/* Whether tiles of 256 rows of x may be cut in parts of k. */
+/* Whether tiles may be cut in parts of k. */
 static bool may_have_parts(const struct qrn_matmul_params *p)
 {
-    return p->any_order && !p->ids && p->most_rows > 128;
+    return p->any_order && !p->ids;
 }
 
 static size_t partial_bytes(void)
@@ -146,9 +164,10 @@ struct cut {
     int n_parts;
 };
 
-/* Time of n tiles in parts, as many as there is one block for, in hundredths of a tile: a part has its steps, and
- * beginning, storing sums and adding them up take as long as OTHER steps more. */
-static int64_t time_of_parts(const struct qrn_matmul_params *p, int64_t n, int n_blocks, int *parts)
+/* Time of n tiles in parts, as many as there is one block for, where a whole one takes `each`: a part has its steps,
+ * and beginning, storing sums and adding them up take as long as OTHER steps more. */
+static int64_t time_of_parts(const struct qrn_matmul_params *p, int64_t n, int n_blocks, int each,
+                             int *parts)
 {
     enum { OTHER = 20 };
     const int64_t steps = (p->w.k + QRN_WGMMA_K - 1) / QRN_WGMMA_K, n_panels = (steps + 1) / 2;
@@ -157,45 +176,52 @@ static int64_t time_of_parts(const struct qrn_matmul_params *p, int64_t n, int n
     if (most > n_panels) most = n_panels;
     *parts = (int)most;
     if (most < 2 || !may_have_parts(p)) return INT64_MAX;
-    return (2 * ((n_panels + most - 1) / most) + OTHER) * 100 / steps;
+    return (2 * ((n_panels + most - 1) / most) + OTHER) * each / steps;
 }
 
-/* Tiles of 256 rows of x, but those of the last round of blocks in parts of k, or in halves if that is one round
- * too.  Half a tile copies, and decodes, as many weights as a whole one: a little more than half the time.  In
- * hundredths of a tile. */
-static int64_t time_of_256(const struct qrn_matmul_params *p, int n_blocks, struct cut *cut)
+/* Time of a cut, in hundredths of what a tile of 256 rows of x takes: of rounds of whole tiles, each of which takes
+ * `each`, and of what is left over: as it is, in halves of x if that is one round too and a half takes `half` (0: it
+ * cannot be), or in parts of k. */
+static int64_t time_of(const struct qrn_matmul_params *p, int n_blocks, int each, int half,
+                       struct cut *cut)
 {
-    const int64_t n = p->n_matrices * ((p->most_rows + 255) / 256) * weight_tiles(p);
-    const int64_t rest = n % n_blocks, half = p->w.packed ? 62 : 57;
-    const bool halves = 2 * rest <= n_blocks;
+    const int64_t n = cut->n_tiles, rest = n % n_blocks, rounds = n / n_blocks * each;
     int n_parts = 0;
-    *cut = (struct cut){256, n, n, 0};
-    if (rest == 0) return n / n_blocks * 100;
-    const int64_t time = halves ? half : 100, of_parts = time_of_parts(p, rest, n_blocks, &n_parts);
-    if (halves) cut->n_whole = n - rest;
-    if (of_parts < time) *cut = (struct cut){256, n, n - rest, n_parts};
-    return n / n_blocks * 100 + (of_parts < time ? of_parts : time);
+    if (rest == 0) return rounds;
+    const int64_t of_parts = time_of_parts(p, rest, n_blocks, each, &n_parts);
+    const bool halves = half && 2 * rest <= n_blocks;
+    const int64_t otherwise = halves ? half : each;
+    if (halves || of_parts < otherwise) cut->n_whole = n - rest;
+    if (of_parts >= otherwise) return rounds + otherwise;
+    cut->n_parts = n_parts;
+    return rounds + of_parts;
 }
 
-static int64_t time_of_128(const struct qrn_matmul_params *p, int n_blocks, struct cut *cut)
+/* Half a tile copies, and decodes, as many weights as a whole one: a little more than half the time. */
+static int half_of_256(const struct qrn_matmul_params *p)
 {
-    const int64_t n = p->n_matrices * ((p->most_rows + 127) / 128) * weight_tiles(p);
-    *cut = (struct cut){128, n, n, 0};
-    return (n + n_blocks - 1) / n_blocks * (p->w.packed ? 62 : 57);
+    return p->w.packed ? 62 : 57;
+}
+
+static struct cut tiles_of(const struct qrn_matmul_params *p, int n_tokens)
+{
+    const int64_t n = p->n_matrices * ((p->most_rows + n_tokens - 1) / n_tokens) * weight_tiles(p);
+    return (struct cut){n_tokens, n, n, 0};
 }
 
 /* By expert: as if slots were spread evenly. */
 static struct cut choose_cut(struct qrn_matmul_params *p, int n_blocks)
 {
-    struct cut large, small;
+    struct cut large = tiles_of(p, 256), small = tiles_of(p, 128);
     if (p->ids) {
         const int n_tokens = p->n_slots / p->n_matrices >= 512 ? 256 : 128;
         qrn_cuda_cut_rows(p, n_tokens, true);
         const int64_t n = p->n_tiles * weight_tiles(p);
         return (struct cut){n_tokens, n, n, 0};
     }
-    const int64_t of_large = time_of_256(p, n_blocks, &large),
-                  of_small = time_of_128(p, n_blocks, &small);
+    const int half = half_of_256(p);
+    const int64_t of_large = time_of(p, n_blocks, 100, half, &large),
+                  of_small = time_of(p, n_blocks, half, 0, &small);
     large = of_large <= of_small ? large : small;
     qrn_cuda_cut_rows(p, large.n_tokens, true);
     return large;
@@ -232,7 +258,7 @@ static void add_parts(struct qrn_cuda_stream *s, const struct qrn_matmul_wgmma_p
     if (p->n_parts == 0) return;
     qrn_cuda_launch(
         s, &f,
-        (struct qrn_cuda_grid){.n_blocks = QRN_WGMMA_RESULTS / QRN_WGMMA_ADD,
+        (struct qrn_cuda_grid){.n_blocks = p->n_results / QRN_WGMMA_ADD,
                                .n_blocks_y = (unsigned)((p->n_work - p->n_whole) / p->n_parts),
                                .n_threads = 256},
         p);
@@ -259,7 +285,8 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
         .band = job->ids          ? 1
                 : n_tokens == 256 ? 8
                                   : 12,
-        .n_parts = cut.n_parts};
+        .n_parts = cut.n_parts,
+        .n_results = n_tokens / 2};
     if (!job->w.packed) {
         const struct qrn_tensor_box box = box_of_w(job);
         qrn_cuda_tensor_map(s, &box, &p.w);

@@ -14,8 +14,7 @@ enum {
     QRN_WGMMA_WEIGHTS = 128,
     QRN_WGMMA_K = 64,
     QRN_WGMMA_RAW_STAGES = 2, /* panels of each group of 32 rows that wait for their decoding */
-    QRN_WGMMA_RESULTS = 128,  /* of each of 256 threads, of a tile with 256 rows of x */
-    QRN_WGMMA_ADD = 4         /* of these that a block adds up parts of */
+    QRN_WGMMA_ADD = 4         /* results of a thread that multiplied whose parts another one adds up */
 };
 
 struct qrn_matmul_wgmma_params {
@@ -28,7 +27,8 @@ struct qrn_matmul_wgmma_params {
     int32_t n_work, n_whole; /* pairs of tiles; from n_whole on parts of k, or of x only halves, two for a tile */
     int32_t n_weight_tiles;  /* of a matrix */
     int32_t band;            /* tiles of x that meet a tile of weights one after the other */
-    int32_t n_parts, rest;   /* n_parts: that k of a tile is cut in; 0: none is */
+    int32_t n_parts;         /* that k of a tile is cut in; 0: none is */
+    int32_t n_results;       /* of each of 256 threads that multiply */
     uint8_t more[72];
 };
 

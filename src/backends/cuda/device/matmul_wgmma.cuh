@@ -232,12 +232,13 @@ static __device__ __forceinline__ void qrn_wgmma_store(const float (&c)[n_tokens
     }
 }
 
-/* A part's sums: threads side by side. */
+/* A part's sums of n_rows rows of x: threads side by side. */
 template <int n_tokens>
-static __device__ __forceinline__ void qrn_wgmma_store_part(const float (&c)[n_tokens / 2], float *to)
+static __device__ __forceinline__ void qrn_wgmma_store_part(const float (&c)[n_tokens / 2], int n_rows, float *to)
 {
 #pragma unroll
-    for (int j = 0; j < n_tokens / 2; j++) to[j * 32 * QRN_MULTIPLIERS] = c[j];
+    for (int j = 0; j < n_tokens / 2; j++)
+        if (j / 4 * 8 < n_rows) to[j * 32 * QRN_MULTIPLIERS] = c[j];
 }
 
 /* The same of rows whose id is none. */
@@ -292,11 +293,11 @@ static __device__ __forceinline__ void qrn_wgmma_multiply(const qrn_matmul_wgmma
         const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
         const int64_t n = (int64_t)work.weights + thread / 32 * 16 + lane / 4;
         if (work.tile.n_rows == 0) continue;
-        if (n_tokens == 256 && work.part >= 0) {
+        if (work.part >= 0) {
             float c[n_tokens / 2];
             float *to = (float *)(uintptr_t)p.partials + (int64_t)work.part * (n_tokens / 2 * 32 * QRN_MULTIPLIERS);
             qrn_wgmma_sum<dtype, n_tokens, n_tokens>(s, work.steps, half, ring, c);
-            qrn_wgmma_store_part<n_tokens>(c, to + thread);
+            qrn_wgmma_store_part<n_tokens>(c, work.tile.n_rows, to + thread);
             continue;
         }
         qrn_wgmma_find_rows<n_tokens>(p, work.tile, thread, s.out_rows);

@@ -5,16 +5,17 @@
 
 QRN_DEVICE_FUNCTION(qrn_matmul_wgmma_add, 256, 4, qrn_matmul_wgmma_params)
 {
-    enum { EACH = QRN_WGMMA_ADD, APART = 256, PART = QRN_WGMMA_RESULTS * APART };
-    const int first = (int)blockIdx.x * EACH, lane = qrn_lane();
+    enum { EACH = QRN_WGMMA_ADD, APART = 256 };
+    const int first = (int)blockIdx.x * EACH, lane = qrn_lane(), of_part = p.n_results * APART;
     const qrn_wgmma_work work = qrn_wgmma_work_at(p, p.n_whole + (int)blockIdx.y * p.n_parts);
-    const float *from = (const float *)(uintptr_t)p.partials + (int64_t)work.part * PART + first * APART + threadIdx.x;
+    const float *from = (const float *)(uintptr_t)p.partials + (int64_t)work.part * of_part + first * APART + threadIdx.x;
     float sum[EACH];
+    if (first / 4 * 8 >= work.tile.n_rows) return;
 #pragma unroll
     for (int j = 0; j < EACH; j++) sum[j] = from[j * APART];
 #pragma unroll 4
     for (int part = 1; part < p.n_parts; part++) {
-        from += PART;
+        from += of_part;
 #pragma unroll
         for (int j = 0; j < EACH; j++) sum[j] += from[j * APART];
     }
