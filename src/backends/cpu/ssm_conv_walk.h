@@ -27,6 +27,16 @@ struct conv_block {
     int n_channels;
 };
 
+/* One token of n channels, in place: four taps of each channel side by side, the three rows before,
+ * oldest first, and where the token's x joins them, which may be the oldest. */
+struct conv_token {
+    const float *weight; /* [n][4] */
+    const float *before[3];
+    const float *x;
+    float *out, *kept;
+    int n;
+};
+
 /* What variants give. */
 struct conv_steps {
     void (*tokens_f32)(const struct conv_block *);
@@ -34,6 +44,7 @@ struct conv_steps {
     /* The first channels of [n][4] floats into the columns of [4][CONV_CHANNELS]: how many, the
      * rest is turned one by one. */
     int (*turn4)(float *out, const float *rows, int n);
+    void (*token)(const struct conv_token *); /* or NULL */
 };
 
 /* A lane's tables: the weights, then the rows before. */
@@ -102,6 +113,33 @@ static inline void conv_history_write(const struct qrn_ssm_conv_history_args *a,
     }
 }
 
+/* Whether a token alone goes through its rows as they lie: copies into tables cost more than it does. */
+static inline bool conv_history_alone(const struct qrn_ssm_conv_history_args *a, int64_t s)
+{
+    const int32_t *begin = a->seq_begin.data, *position = a->position.data;
+    const struct qrn_tensor *w = &a->weight;
+    return begin[s + 1] - begin[s] == 1 && position[s] >= 3 && w->shape[1] == 4 &&
+           w->dtype == QRN_F32 && w->stride[0] == 4;
+}
+
+/* Channels c .. c + n - 1 of such a token. */
+static inline void conv_history_token(const struct qrn_ssm_conv_history_args *a, int64_t s,
+                                      int64_t c, int n, const struct conv_steps *steps)
+{
+    const int32_t *begin = a->seq_begin.data, *position = a->position.data;
+    const int64_t C = a->x.shape[1], p = position[s];
+    float *ring = (float *)(uintptr_t)(gdn_address(&a->history, s, 0) + a->history_offset) + c;
+    struct conv_token token = {
+        .weight = (const float *)a->weight.data + c * 4,
+        .x = (const float *)a->x.data + begin[s] * a->x.stride[0] + c,
+        .out = (float *)a->out.data + begin[s] * a->out.stride[0] + c,
+        .kept = ring + p % a->n_history * C,
+        .n = n,
+    };
+    for (int k = 0; k < 3; k++) token.before[k] = ring + (p + k - 3) % a->n_history * C;
+    steps->token(&token);
+}
+
 static inline void conv_history_block(const struct qrn_ssm_conv_history_args *a, int64_t s,
                                       int64_t c, int n, float *weight,
                                       const struct conv_steps *steps)
@@ -136,6 +174,10 @@ static inline void ssm_conv_history_walk(const struct qrn_cpu_lane *lane,
     for (int64_t item = begin; item < end; item++) {
         const int64_t c = item / n_seqs * width;
         const int n = (int)(C - c < width ? C - c : width);
+        if (steps->token && conv_history_alone(a, item % n_seqs)) {
+            conv_history_token(a, item % n_seqs, c, n, steps);
+            continue;
+        }
         if (turned != c) conv_turn_weights(weight, &a->weight, c, n, steps);
         turned = c;
         conv_history_block(a, item % n_seqs, c, n, weight, steps);

@@ -56,6 +56,6 @@ static int turn4(float *out, const float *rows, int n)
     return 0;
 }
 
-static const struct conv_steps conv_steps = {tokens_f32, tokens_bf16, turn4};
+static const struct conv_steps conv_steps = {tokens_f32, tokens_bf16, turn4, NULL};
 
 #endif
