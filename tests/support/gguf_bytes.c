@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "support/memory_source.h"
 
 void gguf_put(struct gguf_bytes *g, const void *bytes, size_t n)
 {
@@ -177,4 +178,16 @@ struct gguf_bytes gguf_toy(void)
     }
     gguf_put_data(&g, (size_t)offset);
     return g;
+}
+
+enum qrn_status gguf_open_bytes(const struct gguf_bytes *b, struct qrn_gguf *g,
+                                struct qrn_error *err)
+{
+    static struct memory_file file;
+    static struct memory_source memory;
+    static struct qrn_source source;
+    file = (struct memory_file){"m.gguf", b->bytes, b->n};
+    memory = (struct memory_source){&file, 1, false, 0, false};
+    source = memory_source_interface(&memory);
+    return qrn_gguf_open("m.gguf", &source, NULL, g, err);
 }

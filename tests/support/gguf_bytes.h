@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "formats/gguf.h"
 
 struct gguf_bytes {
     uint8_t *bytes; /* malloced; free it */
@@ -28,5 +29,9 @@ void gguf_put_data(struct gguf_bytes *g, size_t n);
 /* A whole little qwen35 model: right metadata, tensors of several types (one of an unknown type),
  * names as llama.cpp has them.  It can be opened; its matrices are far too small to run. */
 struct gguf_bytes gguf_toy(void);
+
+/* Opens b, which stays where it is, as m.gguf.  One at a time. */
+enum qrn_status gguf_open_bytes(const struct gguf_bytes *b, struct qrn_gguf *g,
+                                struct qrn_error *err);
 
 #endif
