@@ -297,6 +297,31 @@ static inline void drive_take(struct drive_part *p, const struct matmul_job *j, 
     *end = *begin;
 }
 
+/* Whether lanes share the rows of x: of groups the busiest would have a quarter more than an equal
+ * share. */
+static inline bool drive_by_rows(const struct matmul_job *j, const struct matmul_unit *u,
+                                 int n_lanes)
+{
+    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
+    const int64_t busiest = (n_groups + n_lanes - 1) / n_lanes;
+    return !j->ids && j->n_matrices == 1 && j->n_x == j->m && j->k > 0 &&
+           j->m >= (int64_t)4 * n_lanes * u->tile_rows && 4 * busiest * n_lanes > 5 * n_groups;
+}
+
+/* Rows begin .. begin + n - 1 of a job that drive_by_rows accepts; its tensors lie in own. */
+static inline struct matmul_job drive_part_of_rows(const struct matmul_job *j,
+                                                   struct qrn_tensor own[2], int64_t begin,
+                                                   int64_t n)
+{
+    struct matmul_job part = *j;
+    own[0] = qrn_tensor_slice(*j->x, j->x->n_dims - 2, begin, n);
+    own[1] = qrn_tensor_slice(*j->out, j->out->n_dims - 2, begin, n);
+    part.x = &own[0];
+    part.out = &own[1];
+    part.m = part.n_x = part.most_rows = n;
+    return part;
+}
+
 static inline void drive_products(const struct qrn_cpu_lane *lane, const struct drive *d)
 {
     const struct matmul_job *j = d->j;
@@ -334,7 +359,7 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
     struct qrn_q8_act *acts = (struct qrn_q8_act *)(void *)(at + matmul_slots_bytes(j));
     const bool round = u->acts && !j->acts;
     const size_t shared = matmul_slots_bytes(j) + drive_acts_bytes(j, u);
-    const struct drive d = {
+    struct drive d = {
         .j = j,
         .u = u,
         .acts = round ? acts : NULL,
@@ -346,8 +371,20 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
     if (j->ids && lane->i == 0) matmul_sort_slots(j);
     if (round) drive_round(lane, j, u, acts);
     if (j->ids || round) qrn_cpu_lane_wait(lane);
+    struct qrn_cpu_lane share = *lane;
+    struct qrn_tensor own[2];
+    struct matmul_job part;
+    if (drive_by_rows(j, u, lane->n)) {
+        int64_t begin, end;
+        qrn_cpu_share(lane, j->m, u->tile_rows, &begin, &end);
+        part = drive_part_of_rows(j, own, begin, end - begin);
+        d.j = &part;
+        if (d.acts) d.acts += begin * matmul_act_blocks(j);
+        share.i = 0;
+        share.n = 1;
+    }
     if (u->enter) u->enter();
-    drive_products(lane, &d);
+    drive_products(&share, &d);
     if (u->leave) u->leave();
 }
 
