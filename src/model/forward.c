@@ -280,18 +280,32 @@ static void attention_mixer(struct pass *p, const struct qrn_attention_weights *
     matmul(p, &l->out, form_for(p, &l->out, o, rounded), p->normed);
 }
 
-/* SwiGLU: normed -> out. */
-static void dense_mlp(struct pass *p, const struct qrn_mlp_weights *m, int64_t d_ff,
-                      struct qrn_tensor out)
+/* What SwiGLU has between its products. */
+struct mlp_rows {
+    struct qrn_tensor gate, up, middle; /* middle: in the form that down takes */
+};
+
+static struct mlp_rows gate_and_up(struct pass *p, const struct qrn_mlp_weights *m, int64_t d_ff)
 {
     const struct qrn_matrix *const in[] = {&m->gate, &m->up};
     struct qrn_tensor made[2];
     project(p, in, 2, made);
-    const struct qrn_tensor gate = made[0], up = made[1],
-                            rounded = take_for(p, &m->down, d_ff, d_ff);
-    const struct qrn_tensor middle = rounded.n_dims ? rounded : gate;
-    EMIT(p->e, silu_mul, .gate = gate, .up = up, .out = middle);
-    matmul(p, &m->down, middle, out);
+    const struct qrn_tensor rounded = take_for(p, &m->down, d_ff, d_ff);
+    return (struct mlp_rows){made[0], made[1], rounded.n_dims ? rounded : made[0]};
+}
+
+static void multiply_gate(struct pass *p, const struct mlp_rows *r)
+{
+    EMIT(p->e, silu_mul, .gate = r->gate, .up = r->up, .out = r->middle);
+}
+
+/* SwiGLU: normed -> out. */
+static void dense_mlp(struct pass *p, const struct qrn_mlp_weights *m, int64_t d_ff,
+                      struct qrn_tensor out)
+{
+    const struct mlp_rows rows = gate_and_up(p, m, d_ff);
+    multiply_gate(p, &rows);
+    matmul(p, &m->down, rows.middle, out);
 }
 
 static void expert_product(struct pass *p, const struct qrn_matrix *m, struct qrn_tensor x,
@@ -309,7 +323,8 @@ static void expert_normed(struct pass *p, const struct qrn_matrix *m, struct qrn
     expert_product(p, m, qrn_tensor_split_last(x, 1, p->c->d_model), ids, out);
 }
 
-/* Chosen experts and, if there is one, the shared expert: normed -> normed. */
+/* Chosen experts and, if there is one, the shared expert: normed -> normed.  What both do alike comes one
+ * after the other, so that a device may make one launch of it. */
 static void moe_mlp(struct pass *p, const struct qrn_layer_weights *l)
 {
     const struct qrn_model_config *c = p->c;
@@ -322,9 +337,10 @@ static void moe_mlp(struct pass *p, const struct qrn_layer_weights *l)
                             down =
                                 qrn_tensor_split_last(take(p, top * c->d_model), top, c->d_model);
     const struct qrn_tensor rounded = take_for(p, &l->moe.down, top * ff, ff);
-    const struct qrn_tensor middle =
-        rounded.n_dims ? qrn_tensor_split_last(rounded, top, ff) : gate;
+    const struct mlp_rows rows = {gate, up,
+                                  rounded.n_dims ? qrn_tensor_split_last(rounded, top, ff) : gate};
     struct qrn_tensor shared = {0}, shared_gate = {0};
+    struct mlp_rows shared_rows = {0};
 
     matmul_normed(p, &l->moe.router, logits);
     if (c->d_ff_shared) {
@@ -335,12 +351,14 @@ static void moe_mlp(struct pass *p, const struct qrn_layer_weights *l)
          .normalise = c->norm_topk);
     expert_normed(p, &l->moe.gate, ids, gate);
     expert_normed(p, &l->moe.up, ids, up);
-    EMIT(p->e, silu_mul, .gate = gate, .up = up, .out = middle);
-    expert_product(p, &l->moe.down, middle, ids, down);
     if (c->d_ff_shared) {
         shared = take(p, c->d_model);
-        dense_mlp(p, &l->mlp, c->d_ff_shared, shared);
+        shared_rows = gate_and_up(p, &l->mlp, c->d_ff_shared);
+        multiply_gate(p, &shared_rows);
     }
+    multiply_gate(p, &rows);
+    expert_product(p, &l->moe.down, rows.middle, ids, down);
+    if (c->d_ff_shared) matmul(p, &l->mlp.down, shared_rows.middle, shared);
     EMIT(p->e, moe_combine, .experts = down, .weights = weights, .shared = shared,
          .shared_gate = shared_gate, .out = p->normed);
 }

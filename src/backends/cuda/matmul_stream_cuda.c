@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * matmul and matmul_id of packed weights with few rows of rounded activations, on Hopper. */
 #include "backends/cuda/matmul_prepare.h"
-#include "backends/cuda/matmul_stream_cuda.h"
+#include "backends/cuda/matmul_stream.h"
 
 QRN_CUDA_IMAGE(matmul_stream_blocks_sm90a);
 QRN_CUDA_IMAGE(matmul_stream_k_sm90a);
@@ -85,35 +85,44 @@ static size_t scratch(struct qrn_matmul_params *p)
     return 16;
 }
 
-static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
+bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul_params *job,
+                            int64_t n_tiles, struct qrn_matmul_stream_params *p,
+                            struct qrn_cuda_grid *grid)
 {
     struct cut cut;
-    if ((job->ids ? job->n_slots : job->most_rows) == 0 || job->w.n == 0) return;
-    if (!find_cut(job, &cut)) return;
-    qrn_cuda_cut_rows(job, cut.tile_rows, false);
-    const int64_t n_groups = groups_of(job) * job->n_tiles, n = s->cuda->n_multiprocessors,
+    if (!find_cut(job, &cut)) return false;
+    *p = (struct qrn_matmul_stream_params){.job = *job};
+    qrn_cuda_cut_rows(&p->job, cut.tile_rows, false);
+    if (n_tiles) p->job.n_tiles = n_tiles;
+    const int64_t n_groups = groups_of(job) * p->job.n_tiles, n = cuda->n_multiprocessors,
                   n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job),
                   stage = QRN_STREAM_PANELS * job->w.panel_bytes,
                   shared_bytes = cut.shared_bytes < QRN_FEW_ALONE_SHARED ? QRN_FEW_ALONE_SHARED
                                                                          : cut.shared_bytes;
-    const struct qrn_matmul_stream_params p = {
-        .job = *job,
-        .handover = s->cuda->handover,
-        .share = (int32_t)(n_panels / n_blocks),
-        .n_longer = (int32_t)(n_panels % n_blocks),
-        .n_panels = (int32_t)panels_of(job),
-        .n_groups = (int32_t)groups_of(job),
-        .n_stages = cut.n_stages,
-        .n_early = cut.n_stages / 2,
-        .stage_bytes = (int32_t)stage,
-        .end = job->w.packed + (uint64_t)(job->n_matrices * job->w.matrix_bytes),
-        .flip = 0x80808080u,
-        .ahead = (int32_t)(AHEAD / stage)};
-    qrn_cuda_launch(s, &stream_of[job->w.dtype][cut.tile_rows > 1],
-                    (struct qrn_cuda_grid){.n_blocks = n_blocks,
-                                           .n_threads = QRN_STREAM_THREADS,
-                                           .shared_bytes = (unsigned)shared_bytes},
-                    &p);
+    p->handover = cuda->handover;
+    p->share = (int32_t)(n_panels / n_blocks);
+    p->n_longer = (int32_t)(n_panels % n_blocks);
+    p->n_panels = (int32_t)panels_of(job);
+    p->n_groups = (int32_t)groups_of(job);
+    p->n_stages = cut.n_stages;
+    p->n_early = cut.n_stages / 2;
+    p->stage_bytes = (int32_t)stage;
+    p->end = job->w.packed + (uint64_t)(job->n_matrices * job->w.matrix_bytes);
+    p->flip = QRN_STREAM_FLIP;
+    p->ahead = (int32_t)(AHEAD / stage);
+    *grid = (struct qrn_cuda_grid){.n_blocks = n_blocks,
+                                   .n_threads = QRN_STREAM_THREADS,
+                                   .shared_bytes = (unsigned)shared_bytes};
+    return true;
+}
+
+static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
+{
+    struct qrn_matmul_stream_params p;
+    struct qrn_cuda_grid grid;
+    if ((job->ids ? job->n_slots : job->most_rows) == 0 || job->w.n == 0) return;
+    if (qrn_cuda_stream_launch(s->cuda, job, 0, &p, &grid))
+        qrn_cuda_launch(s, &stream_of[job->w.dtype][p.job.tile_rows > 1], grid, &p);
 }
 
 static const char serves[] = "packed weights, 8-bit activations: at most 64 rows of x, 32 slots";

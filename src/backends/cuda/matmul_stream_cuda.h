@@ -29,6 +29,9 @@ enum {
     QRN_FEW_MOST_SHARED = 220 * 1024
 };
 
+/* What turns codes that were shifted up into signed levels; a parameter, so that it stays in a register. */
+#define QRN_STREAM_FLIP 0x80808080u
+
 /* Sums of a group of 32 rows that the next block goes on with: a float's bits, and 1 << 32 once it is
  * there; 0 between launches. */
 struct qrn_stream_handover {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * argmax, top_k, moe_route. */
-#include "backends/cuda/ranking_cuda.h"
+#include "backends/cuda/op_params.h"
 #include "backends/cuda/rows.h"
 
 QRN_CUDA_IMAGE(ranking);
@@ -99,20 +99,24 @@ const struct qrn_kernel qrn_cuda_top_k_rows = {
     .run = run_top_k,
 };
 
+struct qrn_moe_route_params qrn_cuda_moe_route_params(const struct qrn_moe_route_args *a)
+{
+    return (struct qrn_moe_route_params){.logits = a->logits.data,
+                                         .ids = a->ids.data,
+                                         .weights = a->weights.data,
+                                         .logits_stride = a->logits.stride[0],
+                                         .ids_stride = a->ids.stride[0],
+                                         .weights_stride = a->weights.stride[0],
+                                         .n_tokens = a->logits.shape[0],
+                                         .n_experts = a->logits.shape[1],
+                                         .k = a->ids.shape[1],
+                                         .normalise = a->normalise};
+}
+
 static void run_moe_route(void *stream, const void *args)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_ranking, "qrn_moe_route", 0};
-    const struct qrn_moe_route_args *a = args;
-    const struct qrn_moe_route_params p = {.logits = a->logits.data,
-                                           .ids = a->ids.data,
-                                           .weights = a->weights.data,
-                                           .logits_stride = a->logits.stride[0],
-                                           .ids_stride = a->ids.stride[0],
-                                           .weights_stride = a->weights.stride[0],
-                                           .n_tokens = a->logits.shape[0],
-                                           .n_experts = a->logits.shape[1],
-                                           .k = a->ids.shape[1],
-                                           .normalise = a->normalise};
+    const struct qrn_moe_route_params p = qrn_cuda_moe_route_params(args);
     qrn_cuda_launch(stream, &f, qrn_grid_of_warps(p.n_tokens), &p);
 }
 

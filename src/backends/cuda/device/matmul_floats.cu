@@ -13,6 +13,7 @@
 #include "backends/cuda/device/mma.cuh"
 #include "backends/cuda/device/float_dots.cuh"
 #include "backends/cuda/matmul_floats_cuda.h"
+#include "backends/cuda/moe_joints_cuda.h"
 
 /* A warp's row of weights with up to ROWS rows of x. */
 template <int ROWS, int AHEAD>
@@ -26,9 +27,16 @@ static __device__ __forceinline__ void few(const qrn_matmul_params &p, const qrn
     float_dots<ROWS, AHEAD>(w, x, tile.n_rows, p.w.k, acc);
 }
 
-template <int ROWS, int AHEAD> static __device__ __forceinline__ void rows_of_x(const qrn_matmul_params &p)
+static __device__ __forceinline__ int64_t warp_of_grid()
 {
-    const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + qrn_warp(), i_tile = i / p.w.n, n = i - i_tile * p.w.n;
+    return (int64_t)blockIdx.x * (blockDim.x / 32) + qrn_warp();
+}
+
+/* Row i of the weights of all tiles. */
+template <int ROWS, int AHEAD>
+static __device__ __forceinline__ void rows_of_x(const qrn_matmul_params &p, int64_t i)
+{
+    const int64_t i_tile = i / p.w.n, n = i - i_tile * p.w.n;
     if (i_tile >= p.n_tiles) return;
     if (!p.ids) {
         const qrn_weight_row w = qrn_row_of_weights(p.w, p.w2, qrn_tile_at(p, i_tile).matrix, n);
@@ -48,12 +56,19 @@ template <int ROWS, int AHEAD> static __device__ __forceinline__ void rows_of_x(
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_floats_1, 128, 1, qrn_matmul_params)
 {
-    rows_of_x<1, 16>(p);
+    rows_of_x<1, 16>(p, warp_of_grid());
 }
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_floats_4, 128, 1, qrn_matmul_params)
 {
-    rows_of_x<QRN_MATMUL_ROWS, 4>(p);
+    rows_of_x<QRN_MATMUL_ROWS, 4>(p, warp_of_grid());
+}
+
+/* A joint of two products with one row of x. */
+QRN_DEVICE_FUNCTION_EARLY(qrn_moe_router, 128, 1, qrn_moe_router_params)
+{
+    const int64_t i = warp_of_grid(), n = p.first.w.n;
+    rows_of_x<1, 16>(i < n ? p.first : p.second, i < n ? i : i - n);
 }
 
 /* --- many rows of x --- */

@@ -68,27 +68,53 @@ static __device__ __forceinline__ int qrn_stream_sums_floats(const qrn_matmul_st
     return QRN_STREAM_PANELS * p.job.tile_rows * QRN_STREAM_P;
 }
 
-/* As qrn_tile_at, for one matrix or slots, and both are few. */
-static __device__ __forceinline__ qrn_tile qrn_stream_tile(const qrn_matmul_stream_params &p, int i)
-{
-    qrn_tile t = {0, (int64_t)i * p.job.tile_rows, 1};
-    if (p.job.ids) {
-        const int top_k = (int)p.job.top_k, token = i / top_k;
-        const int32_t id = ((const int32_t *)p.job.ids)[token * p.job.ids_stride + i - token * top_k];
-        t.matrix = id >= 0 && id < p.job.n_matrices ? id : p.job.n_matrices;
-    } else {
-        t.n_rows = min((int)p.job.most_rows - (int)t.first, p.job.tile_rows);
-    }
-    return t;
-}
+/* What the groups of a launch are made of: tiles of as many groups each, a matrix with some rows of x.  One matrix
+ * for all tiles of its rows, or slots and the matrices of their experts, and both are few. */
+struct qrn_stream_tiles {
+    const qrn_matmul_stream_params &p;
 
-/* Row r of a tile; that of out is tile.first + r. */
-static __device__ __forceinline__ const char *qrn_stream_x_row(const qrn_matmul_stream_params &p,
-                                                               const qrn_tile &tile, int r)
-{
-    const int i = (int)tile.first + r;
-    return qrn_x_row(p.job, p.job.ids && p.job.x_per_token != p.job.top_k ? i / (int)p.job.top_k : i);
-}
+    __device__ __forceinline__ qrn_tile at(int i) const
+    {
+        qrn_tile t = {0, (int64_t)i * p.job.tile_rows, 1};
+        if (p.job.ids) {
+            const int top_k = (int)p.job.top_k, token = i / top_k;
+            const int32_t id = ((const int32_t *)p.job.ids)[token * p.job.ids_stride + i - token * top_k];
+            t.matrix = id >= 0 && id < p.job.n_matrices ? id : p.job.n_matrices;
+        } else {
+            t.n_rows = min((int)p.job.most_rows - (int)t.first, p.job.tile_rows);
+        }
+        return t;
+    }
+    /* Row r of a tile; that of out is tile.first + r. */
+    __device__ __forceinline__ const char *x_row(const qrn_tile &tile, int r) const
+    {
+        const int i = (int)tile.first + r;
+        return qrn_x_row(p.job, p.job.ids && p.job.x_per_token != p.job.top_k ? i / (int)p.job.top_k : i);
+    }
+    __device__ __forceinline__ float *out_row(const qrn_tile &tile, int r) const
+    {
+        return qrn_out_row(p.job, tile.first + r);
+    }
+    /* Whether the tile's slot has no matrix: its results are NaN. */
+    __device__ __forceinline__ bool is_none(const qrn_tile &tile) const
+    {
+        return tile.matrix == p.job.n_matrices;
+    }
+    /* The tile's weights; some matrix's where it has none. */
+    __device__ __forceinline__ const uint8_t *weights(const qrn_tile &tile) const
+    {
+        return qrn_panel_at(p.job.w, is_none(tile) ? 0 : tile.matrix, 0, 0);
+    }
+    /* Whether tile i has rows of x of its own. */
+    __device__ __forceinline__ bool has_own_x(int) const { return true; }
+
+    /* What the warps that copy and that add do first; and all do before they read what launches before wrote. */
+    __device__ __forceinline__ void copies_begin() const
+    {
+        if (p.job.ids) qrn_grid_waits();
+    }
+    __device__ __forceinline__ void adds_begin() const {}
+};
 
 /* --- rows of x --- */
 
@@ -106,15 +132,15 @@ static __device__ __forceinline__ void qrn_stream_put_sum(uint8_t *x, int j, uin
 }
 
 /* Rounded ones: words of all rows, a dozen of a thread under way at once. */
-template <int dtype>
-static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream_params &p, const qrn_tile &tile,
-                                                         const qrn_stream_shared &s)
+template <int dtype, class Tiles>
+static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream_params &p, const Tiles &tiles,
+                                                         const qrn_tile &tile, const qrn_stream_shared &s)
 {
     enum { MANY = 8, WORDS = sizeof(qrn_q8_act) / 4 };
     const int n = p.n_panels * WORDS, n_pieces = (n + 32 * MANY - 1) / (32 * MANY);
     for (int i = qrn_warp(); i < tile.n_rows * n_pieces; i += QRN_STREAM_WARPS) {
         const int r = i / n_pieces, first = (i - r * n_pieces) * 32 * MANY + qrn_lane();
-        const uint32_t *from = (const uint32_t *)qrn_stream_x_row(p, tile, r);
+        const uint32_t *from = (const uint32_t *)tiles.x_row(tile, r);
         uint32_t v[MANY];
 #pragma unroll
         for (int j = 0; j < MANY; j++) v[j] = first + 32 * j < n ? from[first + 32 * j] : 0;
@@ -132,8 +158,8 @@ static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream
 }
 
 /* Those that are rounded here: a warp 128 k of a row, three of them under way. */
-template <int dtype>
-static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_stream_params &p,
+template <int dtype, class Tiles>
+static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_stream_params &p, const Tiles &tiles,
                                                           const qrn_tile &tile, const qrn_stream_shared &s)
 {
     enum { MANY = 3 };
@@ -144,7 +170,7 @@ static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_strea
 #pragma unroll
         for (int j = 0; j < MANY; j++) {
             const int i = min(first + j * QRN_STREAM_WARPS, n - 1), r = i / p.n_panels;
-            qrn_load4((const float *)qrn_stream_x_row(p, tile, r),
+            qrn_load4((const float *)tiles.x_row(tile, r),
                       (int64_t)(i - r * p.n_panels) * QRN_PIECE + 4 * lane, p.job.w.k, v[j]);
         }
 #pragma unroll
@@ -165,8 +191,8 @@ static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_strea
 
 /* --- warps that multiply --- */
 
-template <int dtype, int COLUMNS>
-static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_stream_params &p,
+template <int dtype, int COLUMNS, class Tiles>
+static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_stream_params &p, const Tiles &tiles,
                                                              const qrn_stream_shared &s,
                                                              const qrn_share &share)
 {
@@ -178,13 +204,13 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     qrn_stream_walk walk;
     walk.start(share, p.n_panels);
     while (walk.end) {
-        if (begins && walk.group / p.n_groups != i_tile) {
+        if (begins && (i_tile < 0 || (tiles.has_own_x(i_tile) && walk.group / p.n_groups != i_tile))) {
             i_tile = walk.group / p.n_groups;
-            const qrn_tile tile = qrn_stream_tile(p, i_tile);
+            const qrn_tile tile = tiles.at(i_tile);
             if (COLUMNS > 1) n_rows = tile.n_rows;
             qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
-            if (p.job.x_dtype == QRN_Q8_ACT) qrn_stream_copy_x<dtype>(p, tile, s);
-            else qrn_stream_round_x<dtype>(p, tile, s);
+            if (p.job.x_dtype == QRN_Q8_ACT) qrn_stream_copy_x<dtype>(p, tiles, tile, s);
+            else qrn_stream_round_x<dtype>(p, tiles, tile, s);
             qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
         }
         const int n_here = walk.n_here(), piece = walk.piece;
@@ -213,16 +239,18 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
 /* --- the warp that copies: one thread of it --- */
 
 /* Stages one after the other. */
-struct qrn_stream_copies {
+template <class Tiles> struct qrn_stream_copies {
+    const Tiles &tiles;
     qrn_stream_walk walk;
     int piece = -1;
     const uint8_t *weights = nullptr; /* of the piece: panel 0 of its group */
     const uint64_t once = qrn_read_once();
 
-    __device__ __forceinline__ void start(const qrn_matmul_stream_params &p, const qrn_share &share)
+    __device__ __forceinline__ qrn_stream_copies(const qrn_matmul_stream_params &p, const Tiles &of,
+                                                 const qrn_share &share)
+        : tiles(of)
     {
         walk.start(share, p.n_panels);
-        piece = -1;
     }
     /* Finds where the stage is; false past the last. */
     __device__ __forceinline__ bool find(const qrn_matmul_stream_params &p)
@@ -230,10 +258,8 @@ struct qrn_stream_copies {
         if (walk.end == 0) return false;
         if (walk.piece == piece) return true;
         const int i_tile = p.job.n_tiles > 1 ? walk.group / p.n_groups : 0;
-        const int64_t matrix = qrn_stream_tile(p, i_tile).matrix;
         piece = walk.piece;
-        weights = qrn_panel_at(p.job.w, matrix < p.job.n_matrices ? matrix : 0,
-                               walk.group - i_tile * p.n_groups, 0);
+        weights = tiles.weights(tiles.at(i_tile)) + (walk.group - i_tile * p.n_groups) * p.job.w.group_bytes;
         return true;
     }
     __device__ __forceinline__ void copy(const qrn_matmul_stream_params &p, const qrn_share &share,
@@ -256,14 +282,12 @@ struct qrn_stream_copies {
 
 /* The first stages before what was launched before has ended, if no ids are needed: not so many that what is
  * small there waits for memory.  Then the rest of the ring, lines beyond it, and a stage for each that is added. */
-static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_stream_params &p,
-                                                             const qrn_stream_shared &s,
-                                                             const qrn_share &share)
+template <class Tiles>
+static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_stream_params &p, const Tiles &tiles,
+                                                             const qrn_stream_shared &s, const qrn_share &share)
 {
-    qrn_stream_copies copies;
     qrn_stream_place ring;
-    if (p.job.ids) qrn_grid_waits();
-    copies.start(p, share);
+    qrn_stream_copies<Tiles> copies(p, tiles, share);
 #pragma unroll 1
     for (int i = 0; i < p.n_stages; i++) {
         if (i == p.n_early) qrn_grid_waits();
@@ -305,10 +329,11 @@ static __device__ __forceinline__ void qrn_stream_add(const float *sums, int til
 }
 
 /* Where rows of the tile go: a lane has one. */
-static __device__ __forceinline__ uint64_t qrn_stream_out(const qrn_matmul_stream_params &p, const qrn_tile &tile)
+template <class Tiles>
+static __device__ __forceinline__ uint64_t qrn_stream_out(const Tiles &tiles, const qrn_tile &tile)
 {
     if (qrn_lane() >= tile.n_rows) return 0;
-    return (uint64_t)(uintptr_t)qrn_out_row(p.job, tile.first + qrn_lane());
+    return (uint64_t)(uintptr_t)tiles.out_row(tile, qrn_lane());
 }
 
 template <int COLUMNS>
@@ -323,10 +348,9 @@ static __device__ __forceinline__ void qrn_stream_store(const qrn_matmul_stream_
     }
 }
 
-template <int COLUMNS>
-static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_params &p,
-                                                       const qrn_stream_shared &s,
-                                                       const qrn_share &share)
+template <int COLUMNS, class Tiles>
+static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_params &p, const Tiles &tiles,
+                                                       const qrn_stream_shared &s, const qrn_share &share)
 {
     qrn_stream_handover *handover = (qrn_stream_handover *)(uintptr_t)p.handover;
     const int lane = qrn_lane();
@@ -343,10 +367,10 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
         if (begins) {
             if (walk.group / p.n_groups != i_tile) {
                 i_tile = walk.group / p.n_groups;
-                const qrn_tile tile = qrn_stream_tile(p, i_tile);
+                const qrn_tile tile = tiles.at(i_tile);
                 n_rows = tile.n_rows;
-                is_none = tile.matrix == p.job.n_matrices;
-                out = qrn_stream_out(p, tile);
+                is_none = tiles.is_none(tile);
+                out = qrn_stream_out(tiles, tile);
             }
 #pragma unroll
             for (int r = 0; r < COLUMNS; r++) acc[r] = 0.0f;
@@ -379,8 +403,8 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
 
 /* --- the block --- */
 
-template <int dtype, int COLUMNS>
-static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream_params &p)
+template <int dtype, int COLUMNS, class Tiles>
+static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream_params &p, const Tiles &tiles)
 {
     QRN_DYNAMIC_SHARED(char, memory);
     __shared__ qrn_barrier full[QRN_STREAM_STAGES], done[QRN_STREAM_STAGES], freed[QRN_STREAM_STAGES],
@@ -405,22 +429,27 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     }
     __syncthreads();
     if (qrn_warp() == QRN_STREAM_WARPS) {
-        if (qrn_lane() == 0) qrn_stream_copies_all(p, s, share);
+        tiles.copies_begin();
+        if (qrn_lane() == 0) qrn_stream_copies_all(p, tiles, s, share);
         return;
     }
     qrn_grid_waits();
-    if (qrn_warp() < QRN_STREAM_WARPS) qrn_stream_multiplies<dtype, COLUMNS>(p, s, share);
-    else qrn_stream_adds<COLUMNS>(p, s, share);
+    if (qrn_warp() < QRN_STREAM_WARPS) {
+        qrn_stream_multiplies<dtype, COLUMNS>(p, tiles, s, share);
+    } else {
+        tiles.adds_begin();
+        qrn_stream_adds<COLUMNS>(p, tiles, s, share);
+    }
 }
 
 #define QRN_MATMUL_STREAM(NAME)                                                                            \
     QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream1_##NAME, QRN_STREAM_THREADS, 2, qrn_matmul_stream_params)                                                    \
     {                                                                                                      \
-        qrn_matmul_stream<QRN_##NAME, 1>(p);                                                               \
+        qrn_matmul_stream<QRN_##NAME, 1>(p, qrn_stream_tiles{p});                                                               \
     }                                                                                                      \
     QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream8_##NAME, QRN_STREAM_THREADS, 1, qrn_matmul_stream_params)                                                    \
     {                                                                                                      \
-        qrn_matmul_stream<QRN_##NAME, QRN_STREAM_COLUMNS>(p);                                              \
+        qrn_matmul_stream<QRN_##NAME, QRN_STREAM_COLUMNS>(p, qrn_stream_tiles{p});                                              \
     }
 
 #endif
