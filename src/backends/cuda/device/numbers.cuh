@@ -87,14 +87,52 @@ static __device__ __forceinline__ float qrn_exp(float x)
     return y * __uint_as_float((uint32_t)(whole - half + 127) << 23);
 }
 
+/* 2^x and 1 / x, to about 2^-22 of them; 2^-150 and the inverse of 2^127 are 0. */
+static __device__ __forceinline__ float qrn_near_exp2(float x)
+{
+#ifdef QRN_EMULATED
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+static __device__ __forceinline__ float qrn_near_inverse(float x)
+{
+#ifdef QRN_EMULATED
+    return 1.0f / x;
+#else
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+/* To about a unit of the last place; 0 below -87.33, NaN stays as it is.  In few instructions, and without a
+ * branch: in a launch of a few blocks each one has to come from memory before it runs.  2^-n of what is left of
+ * -x / ln 2, as qrn_exp has it; n is in the lowest bits of t + 1.5 * 2^23. */
 static __device__ __forceinline__ float qrn_sigmoid(float x)
 {
-    return 1.0f / (1.0f + qrn_exp(-x));
+    const float near = x > 80.0f ? 80.0f : x, t = near * -1.44269504f, shifted = t + 12582912.0f;
+    const float n = shifted - 12582912.0f, r = fmaf(n, -1.42860677e-6f, fmaf(n, -0.693145752f, -near));
+    float y = 1.98412698e-4f;
+    y = fmaf(y, r, 1.38888889e-3f);
+    y = fmaf(y, r, 8.33333333e-3f);
+    y = fmaf(y, r, 4.16666667e-2f);
+    y = fmaf(y, r, 1.66666667e-1f);
+    y = fmaf(y, r, 0.5f);
+    y = fmaf(y * r, r, r) + 1.0f;
+    const float d = 1.0f + __uint_as_float(__float_as_uint(y) + (__float_as_uint(shifted) << 23)),
+                inverse = qrn_near_inverse(d);
+    const float result = t > 126.0f ? 0.0f : fmaf(fmaf(-d, inverse, 1.0f), inverse, inverse);
+    return x == x ? result : x;
 }
 
 static __device__ __forceinline__ float qrn_silu(float x)
 {
-    return x / (1.0f + qrn_exp(-x));
+    return x * qrn_sigmoid(x);
 }
 
 #endif
