@@ -9,6 +9,7 @@ enum oddity {
     OTHER_TYPE,   /* of the shared expert's weights: only the experts' gates are joined */
     NO_SHARED,    /* expert */
     OVER_GATES,   /* results of experts lie where their gates are: nothing behind gates is joined */
+    FLOAT_X,      /* products are given what is not rounded */
     OTHER_X,      /* ups meet another row: gates are not joined */
     FLOAT_MIDDLE, /* gates times ups are not rounded: not joined */
     NAN_LOGITS    /* weights that no token has */
@@ -30,6 +31,9 @@ static const struct row rows[] = {
     {QRN_Q4_0, 20, 2, 128, 128, 384, NONE, 1, 8, "a wide shared expert"},
     {QRN_MLX_Q4, 6, 1, 384, 128, 128, NONE, 0, 8, "one expert of a token"},
     {QRN_Q5_K, 33, 32, 256, 256, 256, NONE, 1, 8, "as many slots as there may be"},
+    {QRN_MLX_Q8, 20, 4, 160, 128, 128, FLOAT_X, 1, 8, "x that products round, not in whole blocks"},
+    {QRN_Q8_0, 24, 22, 128, 512, 512, NONE, 1, 4, "more than fits into shared memory"},
+    {QRN_Q4_K, 20, 4, 256, 768, 256, NONE, 1, 7, "a narrow shared expert"},
     {QRN_Q4_K, 20, 4, 256, 256, 0, NO_SHARED, 1, 4, "no shared expert"},
     {QRN_Q4_K, 20, 4, 256, 256, 256, OTHER_TYPE, 1, 3, "a shared expert of another type"},
     {QRN_Q4_K, 20, 4, 256, 256, 256, TWO_TOKENS, 1, 0, "two tokens"},
@@ -165,7 +169,7 @@ static void make(struct joint_test *j, struct qrn_device *dev, const struct row 
 {
     const int64_t T = z->oddity == TWO_TOKENS ? 2 : 1;
     const struct qrn_tensor floats = joint_test_filled(j, 1.0, 2, (const int64_t[]){T, z->d}),
-                            x = rounded_x(j, floats);
+                            x = z->oddity == FLOAT_X ? floats : rounded_x(j, floats);
     *c = (struct call){.shared = z->oddity != NO_SHARED};
     c->router =
         (struct qrn_matmul_args){.w = joint_test_filled(j, z->oddity == NAN_LOGITS ? NAN : 0.1, 2,
