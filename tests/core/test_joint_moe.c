@@ -5,14 +5,15 @@
 
 enum oddity {
     NONE,
-    TWO_TOKENS,   /* no joint of experts */
-    OTHER_TYPE,   /* of the shared expert's weights: only the experts' gates are joined */
-    NO_SHARED,    /* expert */
-    OVER_GATES,   /* results of experts lie where their gates are: nothing behind gates is joined */
-    FLOAT_X,      /* products are given what is not rounded */
-    OTHER_X,      /* ups meet another row: gates are not joined */
-    FLOAT_MIDDLE, /* gates times ups are not rounded: not joined */
-    NAN_LOGITS    /* weights that no token has */
+    TWO_TOKENS, /* no joint of experts */
+    OTHER_TYPE, /* of the shared expert's weights: only the experts' gates are joined */
+    NO_SHARED,  /* expert */
+    OVER_GATES, /* results of experts lie where their gates are: nothing behind gates is joined */
+    FLOAT_X,    /* products are given what is not rounded */
+    OUT_IS_SHARED, /* the result takes the place of the shared expert's */
+    OTHER_X,       /* ups meet another row: gates are not joined */
+    FLOAT_MIDDLE,  /* gates times ups are not rounded: not joined */
+    NAN_LOGITS     /* weights that no token has */
 };
 
 struct row {
@@ -38,6 +39,7 @@ static const struct row rows[] = {
     {QRN_Q4_K, 20, 4, 256, 256, 256, OTHER_TYPE, 1, 3, "a shared expert of another type"},
     {QRN_Q4_K, 20, 4, 256, 256, 256, TWO_TOKENS, 1, 0, "two tokens"},
     {QRN_Q4_K, 20, 4, 256, 256, 256, OVER_GATES, 1, 4, "results over gates"},
+    {QRN_Q4_K, 20, 4, 256, 256, 256, OUT_IS_SHARED, 1, 8, "the result over the shared expert's"},
     {QRN_Q4_K, 20, 4, 256, 256, 256, OTHER_X, 1, 5, "another row for ups"},
     {QRN_Q4_K, 20, 4, 256, 256, 256, FLOAT_MIDDLE, 1, 4, "floats between products"},
     {QRN_Q4_K, 20, 4, 256, 256, 256, NAN_LOGITS, 1, 8, "logits that are NaN"},
@@ -187,7 +189,7 @@ static void make(struct joint_test *j, struct qrn_device *dev, const struct row 
     if (c->shared) make_shared(j, dev, z, c, T, x);
     c->combine.experts = c->down.out;
     c->combine.weights = c->route.weights;
-    c->combine.out = poison(j, QRN_F32, T, z->d);
+    c->combine.out = z->oddity == OUT_IS_SHARED ? c->combine.shared : poison(j, QRN_F32, T, z->d);
 }
 
 static void test_rows(void **state)

@@ -79,7 +79,7 @@ static struct gates_of gates_of(const struct qrn_step *steps, bool shared)
                              shared ? steps[3].args : NULL};
 }
 
-/* Whether weights are cut into panels alike, and results of a row lie together. */
+/* Whether weights are packed, and cut into panels alike. */
 static bool are_alike(const struct qrn_weights_params *a, const struct qrn_weights_params *b)
 {
     return a->packed && b->packed && a->dtype == b->dtype && a->k == b->k &&
@@ -88,7 +88,7 @@ static bool are_alike(const struct qrn_weights_params *a, const struct qrn_weigh
            a->scales_dtype == b->scales_dtype;
 }
 
-/* All products meet one row, which is as stream wants it: all are served by stream, or would not be here. */
+/* All products meet the same row; each is served by stream, or would not be here. */
 static bool matches_gates_of(const struct qrn_cuda *cuda, const struct qrn_step *steps,
                              const struct gates_of *g, size_t n_steps)
 {

@@ -12,7 +12,7 @@ QRN_PARAMS_BEGIN
 
 enum { QRN_MOE_SLOTS = 32, QRN_MOE_DOWN_THREADS = 416 /* twelve warps that multiply, one that copies */ };
 
-/* Two products of plain floats with the same row of x. */
+/* Two products of plain floats, each with one row of x. */
 struct qrn_moe_router_params {
     struct qrn_matmul_params first, second;
 };

@@ -64,7 +64,7 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_floats_4, 128, 1, qrn_matmul_params)
     rows_of_x<QRN_MATMUL_ROWS, 4>(p, warp_of_grid());
 }
 
-/* A joint of two products with one row of x. */
+/* A joint of two products, each with one row of x. */
 QRN_DEVICE_FUNCTION_EARLY(qrn_moe_router, 128, 1, qrn_moe_router_params)
 {
     const int64_t i = warp_of_grid(), n = p.first.w.n;
