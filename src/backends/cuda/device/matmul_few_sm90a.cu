@@ -250,11 +250,35 @@ static __device__ __forceinline__ void store(const qrn_matmul_few_params &p, uin
     }
 }
 
+/* Adds N panels one after the other, whose sums are read together. */
+template <int N>
+static __device__ __forceinline__ void add_panels(const qrn_matmul_few_params &p, const few_shared &s,
+                                                  few_place &ring, float (&acc)[QRN_FEW_COLUMNS])
+{
+    float e[N][QRN_FEW_COLUMNS];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float *from = s.sums + ring.at * p.n_rows * QRN_FEW_P + qrn_lane();
+        qrn_barrier_wait(&s.done[ring.at], ring.parity);
+#pragma unroll
+        for (int r = 0; r < QRN_FEW_COLUMNS; r++)
+            if (r < p.n_rows) e[i][r] = from[r * QRN_FEW_P];
+        qrn_barrier_arrive_warp(&s.taken[ring.at]);
+        ring.next(p.n_slots);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+#pragma unroll
+        for (int r = 0; r < QRN_FEW_COLUMNS; r++)
+            if (r < p.n_rows) acc[r] += e[i][r];
+}
+
 /* A lane has a row of weights; of 16 rows half of them have none. */
 template <int ROWS>
 static __device__ __forceinline__ void adds(const qrn_matmul_few_params &p, const few_shared &s,
                                             const qrn_share &share)
 {
+    enum { AT_ONCE = 4 };
     qrn_stream_handover *handover = (qrn_stream_handover *)(uintptr_t)p.handover + blockIdx.x;
     const int lane = qrn_lane();
     const uint64_t out = lane < p.n_rows ? (uint64_t)(uintptr_t)qrn_out_row(p.job, lane) : 0;
@@ -271,18 +295,10 @@ static __device__ __forceinline__ void adds(const qrn_matmul_few_params &p, cons
             for (int r = 0; r < QRN_FEW_COLUMNS; r++) acc[r] = 0.0f;
             if (walk.panel) qrn_take_over<QRN_FEW_COLUMNS>(handover, p.n_rows, acc);
         }
-        const float *from = s.sums + ring.at * p.n_rows * QRN_FEW_P + lane;
-        qrn_barrier_wait(&s.done[ring.at], ring.parity);
-        float e[QRN_FEW_COLUMNS];
-#pragma unroll
-        for (int r = 0; r < QRN_FEW_COLUMNS; r++)
-            if (r < p.n_rows) e[r] = from[r * QRN_FEW_P];
-        qrn_barrier_arrive_warp(&s.taken[ring.at]);
-#pragma unroll
-        for (int r = 0; r < QRN_FEW_COLUMNS; r++)
-            if (r < p.n_rows) acc[r] += e[r];
-        walk.next(share, p.n_panels);
-        ring.next(p.n_slots);
+        const int n_panels = walk.end - walk.panel >= AT_ONCE ? (int)AT_ONCE : 1;
+        if (n_panels == AT_ONCE) add_panels<AT_ONCE>(p, s, ring, acc);
+        else add_panels<1>(p, s, ring, acc);
+        walk.next(share, p.n_panels, n_panels);
         if (walk.piece == piece) continue;
         if (is_cut) qrn_hand_over<QRN_FEW_COLUMNS>(handover + 1, p.n_rows, acc);
         else store<ROWS>(p, out, n, acc);
