@@ -105,6 +105,7 @@ bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul
     p->n_panels = (int32_t)panels_of(job);
     p->n_groups = (int32_t)groups_of(job);
     p->n_stages = cut.n_stages;
+    p->n_sums = cut.n_stages < QRN_STREAM_SUMS ? cut.n_stages : QRN_STREAM_SUMS;
     p->n_early = cut.n_stages / 2;
     p->stage_bytes = (int32_t)stage;
     p->end = job->w.packed + (uint64_t)(job->n_matrices * job->w.matrix_bytes);

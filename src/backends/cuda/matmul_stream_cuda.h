@@ -11,10 +11,8 @@ QRN_PARAMS_BEGIN
 enum {
     QRN_STREAM_PANELS = 8,  /* of a stage, at most */
     QRN_STREAM_COLUMNS = 8, /* rows of x at once, at most */
-    QRN_STREAM_SUMS = 4,    /* stages whose sums may wait */
-    /* At most: a warp that comes to a stage knows by one bit that the last sums in that place were taken, so
-     * it must not be two rounds ahead of those that were taken before the stage was copied. */
-    QRN_STREAM_STAGES = 2 * QRN_STREAM_SUMS - 1,
+    QRN_STREAM_SUMS = 4,    /* stages whose sums may wait; no more than the ring's, or parities would deceive */
+    QRN_STREAM_STAGES = 7,  /* at most */
     QRN_STREAM_X = 144,      /* bytes of 128 k of a row of x in shared memory: codes, eight sums */
     QRN_STREAM_P = 36,       /* floats of a column's sums of a panel: of 32 rows, then d */
     QRN_STREAM_THREADS = 448 /* twelve warps that multiply, one that adds, one that copies */
@@ -46,7 +44,8 @@ struct qrn_matmul_stream_params {
     int32_t n_panels, n_groups; /* of a group; of a matrix */
     int32_t n_stages, stage_bytes;
     int32_t n_early, ahead; /* stages copied before the launch before has ended; asked for beyond */
-    uint32_t flip, rest;    /* flip: see matmul_stream_panel.cuh */
+    int32_t n_sums;         /* places for sums of a stage */
+    uint32_t flip;          /* see matmul_stream_panel.cuh */
 };
 
 QRN_PARAMS_END

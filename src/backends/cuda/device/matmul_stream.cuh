@@ -58,8 +58,8 @@ struct qrn_stream_shared {
     char *ring;
     float *sums, *d; /* d of x: [panel][row] */
     uint8_t *x;      /* [panel][row][QRN_STREAM_X] */
-    qrn_barrier *full, *done, *freed; /* of a place in the ring: copied, multiplied by all warps, added */
-    qrn_barrier *taken;               /* of a place for sums */
+    qrn_barrier *full, *done; /* of a place in the ring: copied, multiplied by all warps */
+    qrn_barrier *taken;       /* of a place for sums */
     qrn_q8_act *own; /* of each warp */
 };
 
@@ -203,6 +203,7 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     qrn_stream_place ring, sums;
     qrn_stream_walk walk;
     walk.start(share, p.n_panels);
+    qrn_grid_waits();
     while (walk.end) {
         if (begins && (i_tile < 0 || (tiles.has_own_x(i_tile) && walk.group / p.n_groups != i_tile))) {
             i_tile = walk.group / p.n_groups;
@@ -216,12 +217,12 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
         const int n_here = walk.n_here(), piece = walk.piece;
         /* All warps come to all stages: a round ahead of copies or behind them parities would deceive them. */
         qrn_barrier_wait(&s.full[ring.at], ring.parity);
+        qrn_barrier_wait(&s.taken[sums.at], sums.parity ^ 1);
         if (at < n_here) {
             const int first = (walk.panel + at) * p.job.tile_rows;
             const uint8_t *panel = (const uint8_t *)s.ring + ring.at * p.stage_bytes + at * panel_bytes,
                           *x = s.x + first * QRN_STREAM_X;
             float *to = s.sums + sums.at * qrn_stream_sums_floats(p) + at * p.job.tile_rows * QRN_STREAM_P;
-            qrn_barrier_wait(&s.taken[sums.at], sums.parity ^ 1);
             if (lane < n_rows) to[lane * QRN_STREAM_P + QRN_PANEL_ROWS] = s.d[first + lane];
             if constexpr (COLUMNS == 1) to[lane] = qrn_stream_panel_of_one<dtype>(form, p.flip, panel, x);
             else qrn_stream_panel_of_eight<dtype>(form, p.flip, panel, x, n_rows, to);
@@ -232,7 +233,7 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
         walk.next(share, p.n_panels);
         begins = walk.piece != piece;
         ring.next(p.n_stages);
-        sums.next(QRN_STREAM_SUMS);
+        sums.next(p.n_sums);
     }
 }
 
@@ -296,7 +297,7 @@ static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_st
 #pragma unroll 1
     for (int i = 0; i < p.ahead; i++) copies.ask(p, i * p.stage_bytes);
     while (copies.walk.end) {
-        qrn_barrier_wait(&s.freed[ring.at], ring.parity);
+        qrn_barrier_wait(&s.done[ring.at], ring.parity);
         copies.copy(p, share, s.ring + ring.at * p.stage_bytes, &s.full[ring.at]);
         if (p.ahead) copies.ask(p, (p.ahead - 1) * p.stage_bytes);
         ring.next(p.n_stages);
@@ -379,10 +380,7 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
         qrn_barrier_wait(&s.done[ring.at], ring.parity);
         const float *from = s.sums + sums.at * qrn_stream_sums_floats(p);
         const int n_here = walk.n_here();
-        const auto read = [&] {
-            qrn_barrier_arrive_warp(&s.freed[ring.at]);
-            qrn_barrier_arrive_warp(&s.taken[sums.at]);
-        };
+        const auto read = [&] { qrn_barrier_arrive_warp(&s.taken[sums.at]); };
         if (n_here == QRN_STREAM_PANELS)
             qrn_stream_add<COLUMNS, COLUMNS == 1 ? QRN_STREAM_PANELS : 2>(from, p.job.tile_rows, QRN_STREAM_PANELS,
                                                                           n_rows, acc, read);
@@ -397,7 +395,7 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
         else if (begins)
             qrn_stream_store<COLUMNS>(p, n_rows, is_none, out, n, acc);
         ring.next(p.n_stages);
-        sums.next(QRN_STREAM_SUMS);
+        sums.next(p.n_sums);
     }
 }
 
@@ -407,8 +405,7 @@ template <int dtype, int COLUMNS, class Tiles>
 static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream_params &p, const Tiles &tiles)
 {
     QRN_DYNAMIC_SHARED(char, memory);
-    __shared__ qrn_barrier full[QRN_STREAM_STAGES], done[QRN_STREAM_STAGES], freed[QRN_STREAM_STAGES],
-        taken[QRN_STREAM_SUMS];
+    __shared__ qrn_barrier full[QRN_STREAM_STAGES], done[QRN_STREAM_STAGES], taken[QRN_STREAM_SUMS];
     __shared__ qrn_q8_act own[QRN_STREAM_WARPS];
     const qrn_share share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
     const int n_x = p.n_panels * p.job.tile_rows;
@@ -416,15 +413,14 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     s.ring = memory;
     s.x = (uint8_t *)memory + p.n_stages * p.stage_bytes;
     s.sums = (float *)(s.x + n_x * QRN_STREAM_X);
-    s.d = s.sums + QRN_STREAM_SUMS * qrn_stream_sums_floats(p);
-    s.full = full, s.done = done, s.freed = freed, s.taken = taken, s.own = own;
+    s.d = s.sums + p.n_sums * qrn_stream_sums_floats(p);
+    s.full = full, s.done = done, s.taken = taken, s.own = own;
     if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
         for (int i = 0; i < p.n_stages; i++) {
             qrn_barrier_init(&full[i], 1);
             qrn_barrier_init(&done[i], QRN_STREAM_WARPS * QRN_WARP_ARRIVALS);
-            qrn_barrier_init(&freed[i], QRN_WARP_ARRIVALS);
         }
-        for (int i = 0; i < QRN_STREAM_SUMS; i++) qrn_barrier_init(&taken[i], QRN_WARP_ARRIVALS);
+        for (int i = 0; i < p.n_sums; i++) qrn_barrier_init(&taken[i], QRN_WARP_ARRIVALS);
         qrn_barriers_are_ready();
     }
     __syncthreads();
@@ -433,10 +429,10 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
         if (qrn_lane() == 0) qrn_stream_copies_all(p, tiles, s, share);
         return;
     }
-    qrn_grid_waits();
     if (qrn_warp() < QRN_STREAM_WARPS) {
         qrn_stream_multiplies<dtype, COLUMNS>(p, tiles, s, share);
     } else {
+        qrn_grid_waits();
         tiles.adds_begin();
         qrn_stream_adds<COLUMNS>(p, tiles, s, share);
     }
