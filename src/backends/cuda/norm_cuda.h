@@ -15,6 +15,8 @@ struct qrn_rms_norm_params {
     int64_t n_rows;
     float eps;
     int32_t rounded_dtype; /* bf16 or Q8_ACT */
+    int32_t weight_stays;  /* it may be read before the launch's turn */
+    int32_t rest;
 };
 
 struct qrn_l2_norm_params {
@@ -28,7 +30,7 @@ struct qrn_l2_norm_params {
  * has the same bits among any number of others. */
 enum {
     QRN_NORM_WARP_ROW = 512,
-    QRN_NORM_WIDE_WARPS = 32,
+    QRN_NORM_WIDE_WARPS = 16, /* of a row's block: there is room for one of the next launch's beside it */
     QRN_NORM_BLOCK_ROW = 8192 /* that a block holds in registers */
 };
 

@@ -60,21 +60,28 @@ static void run_registers(void *stream, const void *args)
     static const struct qrn_cuda_function wide1 = {qrn_cuda_image_norm_registers,
                                                    "qrn_rms_norm_wide1", 0},
                                           wide2 = {qrn_cuda_image_norm_registers,
-                                                   "qrn_rms_norm_wide2", 0};
-    const struct qrn_rms_norm_params p = params_of(args);
+                                                   "qrn_rms_norm_wide2", 0},
+                                          wide4 = {qrn_cuda_image_norm_registers,
+                                                   "qrn_rms_norm_wide4", 0};
+    struct qrn_rms_norm_params p = params_of(args);
     const struct qrn_cuda_stream *s = stream;
+    const int64_t d = p.shape.d, piece = QRN_NORM_WIDE_WARPS * 128;
     size_t i = 0;
-    if (p.shape.d > QRN_NORM_WARP_ROW && p.n_rows <= s->cuda->n_multiprocessors && !p.gate.data) {
+    if (d > QRN_NORM_WARP_ROW && p.n_rows <= s->cuda->n_multiprocessors && !p.gate.data) {
+        p.weight_stays = qrn_cuda_operand_stays(s, "weight");
         qrn_cuda_launch(
-            stream, p.shape.d <= QRN_NORM_WIDE_WARPS * 128 ? &wide1 : &wide2,
+            stream,
+            d <= piece       ? &wide1
+            : d <= 2 * piece ? &wide2
+                             : &wide4,
             (struct qrn_cuda_grid){.n_blocks = p.n_rows, .n_threads = 32 * QRN_NORM_WIDE_WARPS},
             &p);
         return;
     }
-    while (forms[i].longest < p.shape.d) i++;
+    while (forms[i].longest < d) i++;
     qrn_cuda_launch(
         stream, &forms[i].function,
-        qrn_grid_of_warps(p.shape.d <= QRN_NORM_WARP_ROW ? p.n_rows : p.n_rows * QRN_WARPS), &p);
+        qrn_grid_of_warps(d <= QRN_NORM_WARP_ROW ? p.n_rows : p.n_rows * QRN_WARPS), &p);
 }
 
 const struct qrn_kernel qrn_cuda_rms_norm_registers = {

@@ -73,11 +73,12 @@ struct qrn_moe_tiles {
     }
 };
 
-#define QRN_MOE_GATES(NAME)                                                                            \
-    QRN_DEVICE_FUNCTION_EARLY(qrn_moe_gates_##NAME, QRN_STREAM_THREADS, 1, qrn_moe_gates_params)      \
-    {                                                                                                 \
-        __shared__ qrn_moe_chosen chosen;                                                             \
-        qrn_matmul_stream<QRN_##NAME, 1>(p.stream, qrn_moe_tiles{p, chosen});                         \
+/* n_blocks: 2 leaves room for a block of the next launch. */
+#define QRN_MOE_GATES(NAME, n_blocks)                                                                \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_moe_gates_##NAME, QRN_STREAM_THREADS, n_blocks, qrn_moe_gates_params) \
+    {                                                                                               \
+        __shared__ qrn_moe_chosen chosen;                                                           \
+        qrn_matmul_stream<QRN_##NAME, 1>(p.stream, qrn_moe_tiles{p, chosen});                       \
     }
 
 #endif

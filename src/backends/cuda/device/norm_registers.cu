@@ -5,7 +5,7 @@
  * adds up the warps.  Pieces of 128 elements and the order of sums are those of norm.cuh: the same
  * bits.
  *
- * Where there are no more rows than multiprocessors, a row of rms_norm has a block of 32 warps, one or two
+ * Where there are no more rows than multiprocessors, a row of rms_norm has a block of 16 warps, one to four
  * pieces each: what takes time is one step after the other, and code that has to come. */
 #include "backends/cuda/device/norm_part.cuh"
 
@@ -80,13 +80,13 @@ template <int N> static __device__ __forceinline__ void rms_norm_wide(const qrn_
     typedef norm_part<WIDE, N> part;
     const int d = (int)p.shape.d;
     const float *weight = (const float *)(uintptr_t)p.weight;
-    if (weight && part::begin() < d) qrn_prefetch(weight + part::begin());
-    qrn_grid_waits();
     const qrn_row_place r = qrn_place_of_row(p.shape, blockIdx.x);
     part s, more, w;
+    if (!p.weight_stays) qrn_grid_waits();
+    if (weight) w.load(weight, d);
+    if (p.weight_stays) qrn_grid_waits();
     s.load((const float *)qrn_row(p.x, r), d);
     if (p.residual.data) more.load((const float *)qrn_row(p.residual, r), d);
-    if (weight) w.load(weight, d);
 #pragma unroll
     for (int n = 0; n < N; n++) {
 #pragma unroll
@@ -171,14 +171,19 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_block8, 256, 1, qrn_rms_norm_params)
     rms_norm<WARPS, 8>(p);
 }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_wide1, 32 * WIDE, 1, qrn_rms_norm_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_wide1, 32 * WIDE, 2, qrn_rms_norm_params)
 {
     rms_norm_wide<1>(p);
 }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_wide2, 32 * WIDE, 1, qrn_rms_norm_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_wide2, 32 * WIDE, 2, qrn_rms_norm_params)
 {
     rms_norm_wide<2>(p);
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_wide4, 32 * WIDE, 1, qrn_rms_norm_params)
+{
+    rms_norm_wide<4>(p);
 }
 
 QRN_DEVICE_FUNCTION(qrn_l2_norm_warp1, 256, 4, qrn_l2_norm_params)
