@@ -77,6 +77,8 @@ static const struct row rows[] = {
     {2, 6, QRN_HEADS_BLOCK, 4, NONE, PRODUCT, {1, 1}, {7, 9}, "BF16", B_FIRST, QRN_BF16, 1024},
     {2, 4, QRN_HEADS_BLOCK, 4, NONE, PRODUCT, {1}, {63}, "rows copied", B_FIRST, QRN_BF16, 1152},
     {2, 6, QRN_HEADS_TILED, 4, NONE, PRODUCT, {1}, {2}, "rows of F32", A_FIRST, QRN_F32, 384},
+    {2, 4, QRN_HEADS_BLOCK, 4, NONE, PRODUCT, {1}, {9}, "rows of F16", A_FIRST, QRN_F16, 256},
+    {1, 1, QRN_HEADS_BLOCK, 4, NONE, PRODUCT, {1}, {9}, "no room for rows", B_FIRST, QRN_F32, 16384},
     {2,
      2,
      QRN_HEADS_BLOCK,

@@ -120,11 +120,38 @@ static void test_errors(void **state)
     mem_free_all(&m);
 }
 
+/* NaN, infinities. */
+static void test_no_numbers(void **state)
+{
+    static const float given[] = {NAN, INFINITY, -INFINITY};
+    const int64_t shape[] = {1, 3};
+    (void)state;
+    struct devices d;
+    struct mem m = {0};
+    struct rng r = {9};
+    devices_open_for(&d, 2, QRN_OP_gdn_gates);
+    struct qrn_gdn_gates_args a = make(&m, &r, shape[0], shape[1], 1.0);
+    for (int i = 0; i < 3; i++) {
+        ((float *)a.a.data)[i] = ((float *)a.b.data)[i] = given[i];
+        ((float *)a.a_scale.data)[i] = -2.0f;
+    }
+    for (size_t j = 0; j < d.n; j++) {
+        const float *g = a.g.data, *beta = a.beta.data;
+        assert_int_equal(qrn_gdn_gates(d.dev[j], &a, NULL), QRN_OK);
+        assert_true(isnan(g[0]) && isnan(beta[0]));
+        assert_true(g[1] == -INFINITY && beta[1] == 1.0f);
+        assert_true(g[2] == 0.0f && beta[2] == 0.0f);
+    }
+    mem_free_all(&m);
+    devices_close(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
         cmocka_unit_test(test_relative),
+        cmocka_unit_test(test_no_numbers),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -151,26 +151,44 @@ static void run_inputs(struct qrn_cuda_stream *s, const struct qrn_step *steps)
         &p);
 }
 
+/* Copies whole rows of the product to shared memory, if all blocks of a multiprocessor have room for that. */
+static void stage_rows(struct qrn_gdn_gate_rows *rows, struct qrn_cuda_grid *grid, int n_multiprocessors)
+{
+    const int64_t row = rows->k * (rows->dtype == QRN_F32 ? 4 : 2), bytes = 4 * rows->k + 2 * row,
+                  n_blocks = (grid->n_blocks * grid->n_blocks_y + n_multiprocessors - 1) / n_multiprocessors;
+    if (rows->k % D || (rows->w | rows->x | (uint64_t)rows->w_row | (uint64_t)rows->x_row) % 16) return;
+    if (n_blocks * (QRN_GDN_FEW_BYTES + bytes) > QRN_GDN_TOKEN_MOST_BYTES) return;
+    rows->staged_bytes = (int32_t)row;
+    grid->shared_bytes += (unsigned)bytes;
+}
+
 static void launch_token(struct qrn_cuda_stream *s, const struct qrn_step *steps,
-                         struct qrn_gdn_gate_rows rows)
+                         struct qrn_gdn_gate_rows rows, bool rows_stay)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_token_sm90a, "qrn_gdn_token",
-                                               QRN_GDN_FEW_BYTES};
+                                               QRN_GDN_TOKEN_MOST_BYTES};
     const struct run_of r = run_of(steps, true);
+    struct qrn_cuda_grid grid = qrn_cuda_gdn_few_grid(r.chunk);
+    if (rows.w) stage_rows(&rows, &grid, s->cuda->n_multiprocessors);
     const struct qrn_gdn_token_params p = {.inputs = inputs_of(&r, s->cuda),
                                            .rows = rows,
-                                           .chunk = qrn_gdn_open_chunk_params(r.chunk, D / 2)};
-    qrn_cuda_launch(s, &f, qrn_cuda_gdn_few_grid(r.chunk), &p);
+                                           .chunk = qrn_gdn_open_chunk_params(r.chunk, D / 2),
+                                           .early = s->numbers_stay && rows_stay &&
+                                                    qrn_cuda_step_operand_stays(s, &steps[0], "weight") &&
+                                                    qrn_cuda_step_operand_stays(s, &steps[2], "a_scale") &&
+                                                    qrn_cuda_step_operand_stays(s, &steps[2], "dt_bias")};
+    qrn_cuda_launch(s, &f, grid, &p);
 }
 
 static void run_token(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 {
-    launch_token(s, steps, (struct qrn_gdn_gate_rows){0});
+    launch_token(s, steps, (struct qrn_gdn_gate_rows){0}, true);
 }
 
 static void run_product_token(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 {
-    launch_token(s, steps + 1, rows_of(steps[0].args, steps[3].args));
+    launch_token(s, steps + 1, rows_of(steps[0].args, steps[3].args),
+                 qrn_cuda_step_operand_stays(s, &steps[0], "w"));
 }
 
 const struct qrn_cuda_joint qrn_cuda_joint_gdn_inputs = {

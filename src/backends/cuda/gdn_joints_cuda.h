@@ -24,13 +24,15 @@ struct qrn_gdn_inputs_params {
 struct qrn_gdn_gate_rows {
     uint64_t w, x, out;               /* w 0: a and b are in memory */
     int64_t w_row, x_row, out_row, k; /* bytes from a row to the next; elements of one */
-    int32_t dtype, a, b, rest;        /* a, b: first rows for them */
+    int32_t dtype, a, b;              /* a, b: first rows for them */
+    int32_t staged_bytes; /* of a row, which is copied to shared memory whole; 0: they are read where they are */
 };
 
 struct qrn_gdn_token_params {
     struct qrn_gdn_inputs_params inputs;
     struct qrn_gdn_gate_rows rows;
     struct qrn_gdn_open_chunk_params chunk;
+    int32_t early, rest; /* numbers and weights may be read before the launch's turn */
 };
 
 QRN_PARAMS_END

@@ -120,13 +120,17 @@ static CUresult look_up(struct qrn_cuda *cuda, const struct qrn_cuda_function *f
     return CUDA_SUCCESS;
 }
 
+bool qrn_cuda_step_operand_stays(const struct qrn_cuda_stream *s, const struct qrn_step *step, const char *name)
+{
+    if (!s->in_graph) return false;
+    for (size_t i = 0; i < step->op->n_operands; i++)
+        if (strcmp(step->op->operands[i].name, name) == 0) return step->stays >> i & 1;
+    return false;
+}
+
 bool qrn_cuda_operand_stays(const struct qrn_cuda_stream *s, const char *name)
 {
-    if (!s->step) return false;
-    const struct qrn_op *op = s->step->op;
-    for (size_t i = 0; i < op->n_operands; i++)
-        if (strcmp(op->operands[i].name, name) == 0) return s->step->stays >> i & 1;
-    return false;
+    return s->step && qrn_cuda_step_operand_stays(s, s->step, name);
 }
 
 void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *function,

@@ -42,6 +42,8 @@ struct qrn_cuda_grid {
 /* Whether device code of the step may read this operand before qrn_grid_waits: nothing in its graph writes
  * that before it. */
 bool qrn_cuda_operand_stays(const struct qrn_cuda_stream *s, const char *name);
+/* The same of one of a joint's steps. */
+bool qrn_cuda_step_operand_stays(const struct qrn_cuda_stream *s, const struct qrn_step *step, const char *name);
 
 /* Queues function(*params). */
 void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *function,

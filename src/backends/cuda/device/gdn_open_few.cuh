@@ -69,6 +69,17 @@ struct few_block {
         hold(S_from), hold(keys_from), hold(u_from), hold(last_from), hold(G_from);
     }
 
+    /* Asks for the state and what is open.  Keys: slices of the head that keeps them have a share each. */
+    __device__ void ask() const
+    {
+        const int open = l.open(), half = tid / 32 % 2;
+        qrn_prefetch(l.S() + tid * D + slice * W);
+        if (tid < open) qrn_prefetch(u_rows() + tid * D);
+        if (tid >= 64 && half * 32 < open && l.keeps_key(p))
+            qrn_prefetch(l.k(p) + (slice * W + lane) * GDN_CHUNK + half * 32);
+        if (warp == 3 && lane * 16 < open) qrn_prefetch(l.G() + lane * 16);
+    }
+
     /* Half of S0's and the keys' elements. */
     __device__ void copy_half(int half)
     {
@@ -96,15 +107,15 @@ struct few_block {
         qrn_copies_commit();
     }
 
-    /* This thread's column of S0, or its open row (that of the token: its key), half of it. */
+    /* This thread's column of S0, or its open row (that of the token: its key), half of it.  The same few instructions
+     * for all: they come once. */
     __device__ void dots(two_sums &sum, int half) const
     {
         const int e = half * HALF, open = l.open();
-        if (warp == 0)
-            gdn_add_column<HALF>(sum, z.k + e, z.q + e, &z.S[e][lane], W, HALF);
-        else if (row >= 0 && row - lane <= open)
-            gdn_add_column<32>(sum, z.k + e, z.q + e, row < open ? &z.keys[e][row] : z.k + e,
-                               row < open ? (int)GDN_CHUNK : 1, HALF);
+        const bool is_column = warp == 0, is_open = row < open;
+        if (!is_column && (row < 0 || row - lane > open)) return;
+        const float *x = is_column ? &z.S[e][lane] : is_open ? &z.keys[e][row] : z.k + e;
+        gdn_add_column<16>(sum, z.k + e, z.q + e, x, is_column ? (int)W : is_open ? (int)GDN_CHUNK : 1, HALF);
     }
 
     /* Keys and G join the open rows. */
@@ -125,12 +136,13 @@ struct few_block {
                      open_G = row >= 0 && row < open ? *G_from : 0.0;
         const float v = in.token(*this);
         two_sums sum = {0.0f, 0.0f};
-        qrn_copies_wait<2>();
-        __syncthreads();
-        dots(sum, 0);
-        qrn_copies_wait<1>();
-        __syncthreads();
-        dots(sum, 1);
+#pragma unroll 1
+        for (int half = 0; half < 2; half++) {
+            if (half) qrn_copies_wait<1>();
+            else qrn_copies_wait<2>();
+            __syncthreads();
+            dots(sum, half);
+        }
         const double G = last + (double)in.gate(*this);
         if (row >= 0 && row <= open) {
             const float w = gdn_decay(G, row < open ? open_G : G);

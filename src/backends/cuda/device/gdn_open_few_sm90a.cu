@@ -20,24 +20,18 @@ struct few_from_memory {
         hold(kq_from), hold(v_from), hold(g_from), hold(beta_from);
     }
 
-    /* Keys are asked for by slices of the head that keeps them, a share each. */
     __device__ void ask(const few_block &x) const
     {
         const qrn_gdn_open_chunk_params &p = x.p;
         const gdn_token_head &l = x.l;
-        const int tid = x.tid, warp = x.warp, lane = x.lane, slice = x.slice;
-        const int open = l.open(), half = tid / 32 % 2;
+        const int warp = x.warp, lane = x.lane, slice = x.slice;
         if (l.kind() != ONE_TOKEN) return;
-        qrn_prefetch(l.S() + tid * D + slice * W);
-        if (tid < open) qrn_prefetch(x.u_rows() + tid * D);
-        if (tid >= 64 && half * 32 < open && l.keeps_key(p))
-            qrn_prefetch(l.k(p) + (slice * W + lane) * GDN_CHUNK + half * 32);
+        x.ask();
         if (warp == 0 && lane < 4) qrn_prefetch(gdn_at(p.x.k, l.begin, l.kh) + lane * 32);
         if (warp == 1 && lane < 4) qrn_prefetch(gdn_at(p.x.q, l.begin, l.kh) + lane * 32);
         if (warp == 2 && lane == 0) qrn_prefetch(gdn_at(p.x.v, l.begin, l.h) + slice * W);
         if (warp == 2 && lane == 1) qrn_prefetch(gdn_at(p.x.g, l.begin, l.h));
         if (warp == 2 && lane == 2) qrn_prefetch(gdn_at(p.x.beta, l.begin, l.h));
-        if (warp == 3 && lane * 16 < open) qrn_prefetch(l.G() + lane * 16);
     }
 
     __device__ void begin(few_block &x)

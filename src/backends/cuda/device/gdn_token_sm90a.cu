@@ -6,19 +6,26 @@
  * warp k, one q, one its columns of v and beta, one g.  Of q and k, which the blocks of several value
  * heads work out, those of the head that keeps the key write memory, their first slice.  None reads
  * what another writes: a new row's place in a ring is not one of the three that are read (the host
- * sees to it that rings have four).
+ * sees to it that rings have four).  Before its turn a block looks at the tables, asks for the state, and
+ * has the weights; rows of the product and of its x are in shared memory whole, if there is room.
  *
  * A sequence of other than one token, or whose tables cannot be followed in whole pieces, is left to its
  * first block, which does one op after the other. */
 #include "backends/cuda/device/float_dots.cuh"
 #include "backends/cuda/device/gdn_inputs.cuh"
 #include "backends/cuda/device/gdn_open_few.cuh"
+#include "backends/cuda/device/pipeline.cuh"
 
 enum { V_WARP, K_WARP, Q_WARP, GATE_WARP };
 
 static __device__ __forceinline__ const uint8_t *weights_of(const qrn_gdn_gate_rows &p, int row)
 {
     return (const uint8_t *)(uintptr_t)(p.w + (uint64_t)(row * p.w_row));
+}
+
+static __device__ __forceinline__ void store_row(const qrn_gdn_gate_rows &p, int64_t t, int row, float x)
+{
+    if (qrn_lane() == 0) ((float *)(uintptr_t)(p.out + (uint64_t)(t * p.out_row)))[row] = x;
 }
 
 /* Element `row` of token t of the product, by a warp; stores it if asked to. */
@@ -29,29 +36,44 @@ static __device__ __noinline__ float gate_row(const qrn_gdn_gate_rows &p, int64_
     const float *const x[1] = {(const float *)(uintptr_t)(p.x + (uint64_t)(t * p.x_row))};
     float acc[1] = {0.0f};
     float_dots<1, 16>(w, x, 1, p.k, acc);
-    if (stores && qrn_lane() == 0)
-        ((float *)(uintptr_t)(p.out + (uint64_t)(t * p.out_row)))[row] = acc[0];
+    if (stores) store_row(p, t, row, acc[0]);
     return acc[0];
+}
+
+/* The same row in shared memory, of whole pieces. */
+template <bool is_f32>
+static __device__ __forceinline__ float staged_dot(const uint8_t *w, const float *x, int k, bool is_bf16)
+{
+    float acc = 0.0f;
+#pragma unroll 4
+    for (int at = 4 * qrn_lane(); at < k; at += QRN_PIECE) {
+        uint4 v;
+        float f[4];
+        load_whole<is_f32>(w, at, v);
+        const float4 four = *(const float4 *)(x + at);
+        const float y[4] = {four.x, four.y, four.z, four.w};
+        floats_of<is_f32>(v, is_bf16, f);
+        add_four(f, y, 4, acc);
+    }
+    return qrn_warp_sum(acc);
 }
 
 struct few_joined {
     const qrn_gdn_inputs_params &p;
     const qrn_gdn_gate_rows &rows;
+    qrn_barrier &staged;
+    float *const staged_x; /* then rows of a and b */
     const uint64_t ring;
     int64_t c; /* the first of this lane's four channels */
     bool convolves, writes;
     words x[CONV_AHEAD];
     filter<of_f32> f;
+    float a_scale, dt_bias, made; /* made: a or b, where it is in memory */
 
-    /* Rows of weights are asked for before anything is known. */
-    __device__ few_joined(const qrn_gdn_token_params &params)
-        : p(params.inputs), rows(params.rows),
+    __device__ few_joined(const qrn_gdn_token_params &params, char *shared, qrn_barrier &barrier)
+        : p(params.inputs), rows(params.rows), staged(barrier), staged_x((float *)(shared + QRN_GDN_FEW_BYTES)),
           ring(params.inputs.conv.history[blockIdx.y * params.inputs.conv.history_stride])
     {
-        const int h = (int)blockIdx.x / SLICES;
-        if (!rows.w || (qrn_warp() != V_WARP && qrn_warp() != GATE_WARP)) return;
-        const uint8_t *row = weights_of(rows, (qrn_warp() == V_WARP ? rows.b : rows.a) + h);
-        for (int64_t at = 128 * qrn_lane(); at < rows.w_row; at += 128 * 32) qrn_prefetch(row + at);
     }
 
     __device__ __forceinline__ rings<of_f32> ring_of(const few_block &b, const qrn_tile &t) const
@@ -64,7 +86,7 @@ struct few_joined {
         return qrn_tile{(int64_t)blockIdx.y, b.l.begin, b.l.begin + 1, 0, 1, 0, true};
     }
 
-    __device__ void begin(few_block &b)
+    __device__ void find_places(const few_block &b)
     {
         const int n_k = (int)b.p.x.heads.n_k;
         const int head = b.warp == V_WARP   ? 2 * n_k + b.l.h
@@ -74,6 +96,59 @@ struct few_joined {
         c = (int64_t)head * D + (is_v ? b.slice * W : 0) + 4 * b.lane;
         convolves = is_v ? 4 * b.lane < W : b.warp != GATE_WARP;
         writes = is_v || (b.slice == 0 && b.l.keeps_key(b.p));
+    }
+
+    /* Asks for the state, and for lines of the rows before. */
+    __device__ void ask(const few_block &b) const
+    {
+        enum { LINE = 32 };
+        b.ask();
+        const int n_lines = (b.warp == V_WARP ? (int)W : (int)D) / LINE;
+        if (b.warp == GATE_WARP || b.lane >= (CONV_TAPS - 1) * n_lines) return;
+        const qrn_tile t = tile_of(b);
+        const float *row = ring_of(b, t).row_before(1 + b.lane / n_lines);
+        if (row) qrn_prefetch(row + b.lane % n_lines * LINE - 4 * b.lane);
+    }
+
+    /* Before anything is read that other launches may write. */
+    __device__ void load_weights(const few_block &b)
+    {
+        if (convolves) f.load_weights(p.conv, c);
+        if (b.warp != GATE_WARP) return;
+        a_scale = p.gates.a_scale[b.l.h];
+        dt_bias = p.gates.dt_bias[b.l.h];
+        if (rows.w && !rows.staged_bytes) {
+            for (int64_t at = 128 * b.lane; at < rows.w_row; at += 128 * 32) {
+                qrn_prefetch(weights_of(rows, rows.a + b.l.h) + at);
+                qrn_prefetch(weights_of(rows, rows.b + b.l.h) + at);
+            }
+        }
+        if (!rows.staged_bytes || b.lane) return;
+        qrn_barrier_init(&staged, 2);
+        qrn_barriers_are_ready();
+        qrn_barrier_arrive_expecting(&staged, 2 * rows.staged_bytes);
+        qrn_bulk_copy(staged_row(0), weights_of(rows, rows.a + b.l.h), rows.staged_bytes, &staged);
+        qrn_bulk_copy(staged_row(1), weights_of(rows, rows.b + b.l.h), rows.staged_bytes, &staged);
+    }
+
+    __device__ uint8_t *staged_row(int i) const
+    {
+        return (uint8_t *)(staged_x + rows.k) + i * rows.staged_bytes;
+    }
+
+    __device__ void begin(few_block &b)
+    {
+        const qrn_gdn_gates_params &g = p.gates;
+        if (rows.staged_bytes) {
+            if (b.warp == GATE_WARP && b.lane == 0) {
+                qrn_barrier_arrive_expecting(&staged, 4 * (int)rows.k);
+                qrn_bulk_copy(staged_x, (const void *)(uintptr_t)(rows.x + (uint64_t)(b.l.begin * rows.x_row)),
+                              4 * (int)rows.k, &staged);
+            }
+        } else if (!rows.w) {
+            if (b.warp == GATE_WARP) made = g.a[b.l.begin * g.a_stride + b.l.h];
+            if (b.warp == V_WARP) made = g.b[b.l.begin * g.b_stride + b.l.h];
+        }
         if (!convolves) return;
         const qrn_tile t = tile_of(b);
         const rings<of_f32> memory = ring_of(b, t);
@@ -81,20 +156,26 @@ struct few_joined {
                                   p.conv.n_channels);
 #pragma unroll
         for (int k = 0; k < CONV_TAPS - 1; k++) f.before[k] = memory.before(CONV_TAPS - 1 - k);
-        f.load_weights(p.conv, c);
     }
 
-    /* a or b of the token and head. */
-    __device__ float made_of(const few_block &b, const float *data, int64_t stride, int first) const
+    /* a (0) or b (1) of the token and head. */
+    __device__ float made_of(const few_block &b, int which) const
     {
-        if (rows.w) return gate_row(rows, b.l.begin, first + b.l.h, b.slice == 0);
-        return data[b.l.begin * stride + b.l.h];
+        const int row = (which ? rows.b : rows.a) + b.l.h;
+        if (!rows.w) return made;
+        if (!rows.staged_bytes) return gate_row(rows, b.l.begin, row, b.slice == 0);
+        qrn_barrier_wait(&staged, 0);
+        const uint8_t *w = staged_row(which);
+        const float acc = rows.dtype == QRN_F32 ? staged_dot<true>(w, staged_x, (int)rows.k, false)
+                                                : staged_dot<false>(w, staged_x, (int)rows.k, rows.dtype == QRN_BF16);
+        if (b.slice == 0) store_row(rows, b.l.begin, row, acc);
+        return acc;
     }
 
     __device__ void find_gate(few_block &b) const
     {
         const qrn_gdn_gates_params &g = p.gates;
-        const float gate = gdn_gate(g, b.l.h, made_of(b, g.a, g.a_stride, rows.a));
+        const float gate = gdn_gate(a_scale, dt_bias, made_of(b, 0));
         if (b.lane) return;
         b.z.gate = gate;
         if (b.slice == 0) g.g[b.l.begin * g.g_stride + b.l.h] = gate;
@@ -103,7 +184,7 @@ struct few_joined {
     __device__ void find_beta(few_block &b) const
     {
         const qrn_gdn_gates_params &g = p.gates;
-        const float beta = qrn_sigmoid(made_of(b, g.b, g.b_stride, rows.b));
+        const float beta = qrn_sigmoid(made_of(b, 1));
         if (b.lane) return;
         b.z.beta = beta;
         if (b.slice == 0) g.beta[b.l.begin * g.beta_stride + b.l.h] = beta;
@@ -168,12 +249,21 @@ static __device__ __noinline__ void others(const qrn_gdn_token_params &p, char *
     }
 }
 
-QRN_DEVICE_FUNCTION(qrn_gdn_token, 128, 3, qrn_gdn_token_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token, 128, 2, qrn_gdn_token_params)
 {
     QRN_DYNAMIC_SHARED(char, shared);
-    few_joined in(p);
+    __shared__ qrn_barrier staged;
+    if (!p.early) qrn_grid_waits();
+    few_joined in(p, shared, staged);
     few_block x(p.chunk, *(few_shared *)shared);
-    x.find_places();
+    if (x.l.kind() == ONE_TOKEN) {
+        x.find_places();
+        in.find_places(x);
+        in.ask(x);
+        in.load_weights(x);
+        if (p.rows.staged_bytes) __syncthreads();
+    }
+    if (p.early) qrn_grid_waits();
     if (x.l.kind() == ONE_TOKEN) x.token(in);
     if (x.l.kind() == OTHER && blockIdx.x == 0) others(p, shared); /* all threads say the same */
 }

@@ -119,6 +119,40 @@ static __device__ __forceinline__ float qrn_sigmoid(float x)
     return x == x ? result : x;
 }
 
+/* log(1 + exp(x)) to 1e-10 of it, in float64, of which there is little to do; NaN stays as it is.  Short and without
+ * a branch, as qrn_sigmoid is: e = exp(-|x|), Taylor's; log(1 + e) = 2 atanh(e / (2 + e)). */
+static __device__ __forceinline__ float qrn_softplus(float x)
+{
+    const double down = fabsf(x) > 110.0f ? 110.0f : fabsf(x),
+                 shifted = fma(down, -1.4426950408889634, 6755399441055744.0), n = shifted - 6755399441055744.0,
+                 r = fma(n, -0.6931471805599453, -down);
+    double e = 1.0 / 362880.0;
+    e = fma(e, r, 1.0 / 40320.0);
+    e = fma(e, r, 1.0 / 5040.0);
+    e = fma(e, r, 1.0 / 720.0);
+    e = fma(e, r, 1.0 / 120.0);
+    e = fma(e, r, 1.0 / 24.0);
+    e = fma(e, r, 1.0 / 6.0);
+    e = fma(e, r, 0.5);
+    e = fma(e, r, 1.0);
+    e = fma(e, r, 1.0);
+    const uint64_t exponent = (uint64_t)__double_as_longlong(shifted) << 52;
+    e = __longlong_as_double((long long)((uint64_t)__double_as_longlong(e) + exponent));
+    const double d = 2.0 + e, near = qrn_near_inverse((float)d), s = e * fma(fma(-d, near, 1.0), near, near),
+                 q = s * s;
+    double y = 1.0 / 19.0;
+    y = fma(y, q, 1.0 / 17.0);
+    y = fma(y, q, 1.0 / 15.0);
+    y = fma(y, q, 1.0 / 13.0);
+    y = fma(y, q, 1.0 / 11.0);
+    y = fma(y, q, 1.0 / 9.0);
+    y = fma(y, q, 1.0 / 7.0);
+    y = fma(y, q, 1.0 / 5.0);
+    y = fma(y, q, 1.0 / 3.0);
+    y = fma(y, q, 1.0);
+    return (float)fma(2.0 * s, y, x > 0.0f ? x : 0.0);
+}
+
 static __device__ __forceinline__ float qrn_silu(float x)
 {
     return x * qrn_sigmoid(x);

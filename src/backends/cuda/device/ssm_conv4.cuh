@@ -112,11 +112,17 @@ template <class F> struct rings {
         first = stands < 0 ? 0 : (uint32_t)stands % size;
     }
     __device__ __forceinline__ bool unknown() const { return position < 0; }
+    /* NULL: none. */
+    __device__ __forceinline__ const float *row_before(int back) const
+    {
+        if (position < back) return nullptr;
+        const uint32_t slot = first < (uint32_t)back ? first + size - back : first - back;
+        return ring + slot * p.n_channels;
+    }
     __device__ __forceinline__ words before(int back) const
     {
-        if (position < back) return words{{0, 0, 0, 0}};
-        const uint32_t slot = first < (uint32_t)back ? first + size - back : first - back;
-        return load_words<F>(ring + slot * p.n_channels, c, p.n_channels);
+        const float *row = row_before(back);
+        return row ? load_words<F>(row, c, p.n_channels) : words{{0, 0, 0, 0}};
     }
     __device__ __forceinline__ void store(uint32_t row, const words &v) const
     {
