@@ -16,6 +16,7 @@ enum oddity {
     NORM_ELSEWHERE, /* no joint */
     X_IS_WRITTEN,   /* x of the gates' product is what the convolution makes: that stays a launch */
     OFF_BY_EIGHT,   /* states where copies of 16 bytes cannot be */
+    RING_OFF,       /* rings likewise */
     BAD_NUMBERS     /* positions below 0 */
 };
 
@@ -63,6 +64,7 @@ static const struct row rows[] = {
      {1, 60, 63, 3, 2},
      "ragged, more than the ring holds"},
     {2, 4, QRN_HEADS_BLOCK, 11, OFF_BY_EIGHT, WHOLE, {1, 1}, {5, 63}, "states off by eight"},
+    {2, 4, QRN_HEADS_BLOCK, 11, RING_OFF, WHOLE, {1, 1}, {5, 63}, "rings off by eight"},
     {2, 4, QRN_HEADS_BLOCK, 11, BAD_NUMBERS, WHOLE, {1, 1, 1}, {5, -1, 64}, "no position"},
     {2, 4, QRN_HEADS_BLOCK, 3, NONE, INPUTS, {1, 1}, {5, 63}, "a ring of three"},
     {8, 16, QRN_HEADS_BLOCK, 11, NONE, INPUTS, {1, 1, 1, 1}, {5, 63, 64, 0}, "many heads"},
@@ -139,8 +141,8 @@ static void make_sequences(struct joint_test *j, const struct row *z, struct cal
     uint64_t state[MAX_SEQS][3], own[MAX_SEQS][2], history[MAX_SEQS];
     const int64_t n_state[] = {(int64_t)qrn_gdn_state_bytes(z->n_v, D, D) / 4},
                   n_rows[] = {(int64_t)qrn_gdn_rows_bytes(z->n_k, z->n_v, D, D) / 4},
-                  n_ring[] = {z->n_history * (2 * z->n_k + z->n_v) * D};
-    const uint64_t off = z->oddity == OFF_BY_EIGHT ? 8 : 0;
+                  n_ring[] = {z->n_history * (2 * z->n_k + z->n_v) * D + 2};
+    const uint64_t off = z->oddity == OFF_BY_EIGHT ? 8 : 0, ring_off = z->oddity == RING_OFF ? 8 : 0;
     int64_t n = 0;
     for (; n < MAX_SEQS && (n == 0 || z->lengths[n] || z->positions[n]); n++) {
         begin[n + 1] = begin[n] + (int32_t)z->lengths[n];
@@ -149,7 +151,7 @@ static void make_sequences(struct joint_test *j, const struct row *z, struct cal
             own[n][i] = address(joint_test_filled(j, 0.1, 1, n_rows)) - 2 * OFFSET;
         }
         state[n][0] = state[n][1 + (z->positions[n] / C & 1)];
-        history[n] = address(joint_test_filled(j, 1.0, 1, n_ring)) - 3 * OFFSET;
+        history[n] = address(joint_test_filled(j, 1.0, 1, n_ring)) - 3 * OFFSET + ring_off;
     }
     c->conv.seq_begin = c->chunk.seq_begin = joint_test_ints(j, begin, n + 1);
     c->conv.position = c->chunk.position = joint_test_ints(j, z->positions, n);

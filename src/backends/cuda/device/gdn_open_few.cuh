@@ -96,10 +96,11 @@ struct few_block {
     /* Three groups. */
     __device__ void copy()
     {
-        copy_half(0);
-        qrn_copies_commit();
-        copy_half(1);
-        qrn_copies_commit();
+#pragma unroll 1
+        for (int half = 0; half < 2; half++) {
+            copy_half(half);
+            qrn_copies_commit();
+        }
 #pragma unroll
         for (int i = 0; i < GDN_CHUNK; i += THREADS / 8)
             if (i + tid / 8 < l.open())

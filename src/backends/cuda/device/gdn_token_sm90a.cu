@@ -41,21 +41,15 @@ static __device__ __noinline__ float gate_row(const qrn_gdn_gate_rows &p, int64_
 }
 
 /* The same row in shared memory, of whole pieces. */
-template <bool is_f32>
-static __device__ __forceinline__ float staged_dot(const uint8_t *w, const float *x, int k, bool is_bf16)
+static __device__ __forceinline__ float staged_dot(const qrn_gdn_gate_rows &p, const uint8_t *row, const float *staged_x)
 {
-    float acc = 0.0f;
-#pragma unroll 4
-    for (int at = 4 * qrn_lane(); at < k; at += QRN_PIECE) {
-        uint4 v;
-        float f[4];
-        load_whole<is_f32>(w, at, v);
-        const float4 four = *(const float4 *)(x + at);
-        const float y[4] = {four.x, four.y, four.z, four.w};
-        floats_of<is_f32>(v, is_bf16, f);
-        add_four(f, y, 4, acc);
-    }
-    return qrn_warp_sum(acc);
+    const qrn_weight_row w = {row, nullptr, nullptr, p.dtype};
+    const float *const x[1] = {staged_x};
+    const int n_pieces = (int)p.k / QRN_PIECE;
+    float acc[1] = {0.0f};
+    if (p.dtype == QRN_F32) add_pieces<1, 8, true>(w, x, 1, n_pieces, acc);
+    else add_pieces<1, 8, false>(w, x, 1, n_pieces, acc);
+    return qrn_warp_sum(acc[0]);
 }
 
 struct few_joined {
@@ -64,8 +58,11 @@ struct few_joined {
     qrn_barrier &staged;
     float *const staged_x; /* then rows of a and b */
     const uint64_t ring;
-    int64_t c; /* the first of this lane's four channels */
     bool convolves, writes;
+    /* Of this lane's four channels: the token's, the rows before (NULL: none), where the row is kept. */
+    const float *x_from, *before_from[CONV_TAPS - 1];
+    float *ring_to, *out_to;
+    int64_t c; /* the first of them */
     words x[CONV_AHEAD];
     filter<of_f32> f;
     float a_scale, dt_bias, made; /* made: a or b, where it is in memory */
@@ -76,14 +73,11 @@ struct few_joined {
     {
     }
 
-    __device__ __forceinline__ rings<of_f32> ring_of(const few_block &b, const qrn_tile &t) const
+    /* A ring may lie anywhere. */
+    __device__ __forceinline__ int kind_of(const few_block &b) const
     {
-        return rings<of_f32>(p.conv, t, c, ring, b.l.position);
-    }
-
-    static __device__ __forceinline__ qrn_tile tile_of(const few_block &b)
-    {
-        return qrn_tile{(int64_t)blockIdx.y, b.l.begin, b.l.begin + 1, 0, 1, 0, true};
+        const int kind = b.l.kind();
+        return kind == ONE_TOKEN && (ring + (uint64_t)p.conv.history_offset) % 16 ? (int)OTHER : kind;
     }
 
     __device__ void find_places(const few_block &b)
@@ -96,6 +90,25 @@ struct few_joined {
         c = (int64_t)head * D + (is_v ? b.slice * W : 0) + 4 * b.lane;
         convolves = is_v ? 4 * b.lane < W : b.warp != GATE_WARP;
         writes = is_v || (b.slice == 0 && b.l.keeps_key(b.p));
+        const qrn_tile t = {(int64_t)blockIdx.y, b.l.begin, b.l.begin + 1, 0, 1, 0, true};
+        const rings<of_f32> rows_of(p.conv, t, c, ring, b.l.position);
+        x_from = (const float *)p.conv.x + b.l.begin * p.conv.x_stride[1] + c;
+        out_to = (float *)p.conv.out + b.l.begin * p.conv.out_stride[1] + c;
+        ring_to = rows_of.row_before(0) + c;
+        hold(x_from);
+#pragma unroll
+        for (int k = 0; k < CONV_TAPS - 1; k++) {
+            before_from[k] = rows_of.row_before(CONV_TAPS - 1 - k);
+            if (before_from[k]) before_from[k] += c;
+            hold(before_from[k]);
+        }
+    }
+
+    static __device__ __forceinline__ words four_of(const float *from)
+    {
+        if (!from) return words{{0, 0, 0, 0}};
+        const uint4 v = *(const uint4 *)from;
+        return words{{v.x, v.y, v.z, v.w}};
     }
 
     /* Asks for the state, and for lines of the rows before. */
@@ -105,8 +118,8 @@ struct few_joined {
         b.ask();
         const int n_lines = (b.warp == V_WARP ? (int)W : (int)D) / LINE;
         if (b.warp == GATE_WARP || b.lane >= (CONV_TAPS - 1) * n_lines) return;
-        const qrn_tile t = tile_of(b);
-        const float *row = ring_of(b, t).row_before(1 + b.lane / n_lines);
+        const int k = b.lane / n_lines;
+        const float *row = k == 0 ? before_from[0] : k == 1 ? before_from[1] : before_from[2];
         if (row) qrn_prefetch(row + b.lane % n_lines * LINE - 4 * b.lane);
     }
 
@@ -150,12 +163,9 @@ struct few_joined {
             if (b.warp == V_WARP) made = g.b[b.l.begin * g.b_stride + b.l.h];
         }
         if (!convolves) return;
-        const qrn_tile t = tile_of(b);
-        const rings<of_f32> memory = ring_of(b, t);
-        x[0] = load_words<of_f32>((const float *)p.conv.x + t.begin * p.conv.x_stride[1], c,
-                                  p.conv.n_channels);
+        x[0] = four_of(x_from);
 #pragma unroll
-        for (int k = 0; k < CONV_TAPS - 1; k++) f.before[k] = memory.before(CONV_TAPS - 1 - k);
+        for (int k = 0; k < CONV_TAPS - 1; k++) f.before[k] = four_of(before_from[k]);
     }
 
     /* a (0) or b (1) of the token and head. */
@@ -165,9 +175,7 @@ struct few_joined {
         if (!rows.w) return made;
         if (!rows.staged_bytes) return gate_row(rows, b.l.begin, row, b.slice == 0);
         qrn_barrier_wait(&staged, 0);
-        const uint8_t *w = staged_row(which);
-        const float acc = rows.dtype == QRN_F32 ? staged_dot<true>(w, staged_x, (int)rows.k, false)
-                                                : staged_dot<false>(w, staged_x, (int)rows.k, rows.dtype == QRN_BF16);
+        const float acc = staged_dot(rows, staged_row(which), staged_x);
         if (b.slice == 0) store_row(rows, b.l.begin, row, acc);
         return acc;
     }
@@ -198,13 +206,11 @@ struct few_joined {
         }
         float *to = b.warp == V_WARP ? b.z.v : b.warp == K_WARP ? b.z.k : b.z.q;
         if (convolves) {
-            const qrn_tile t = tile_of(b);
             const gdn_normed after(p, c);
             f.apply(x, to + 4 * b.lane, 0, 1, after);
             if (writes) {
-                float *out = (float *)p.conv.out + t.begin * p.conv.out_stride[1] + c;
-                *(float4 *)out = *(const float4 *)(to + 4 * b.lane);
-                ring_of(b, t).store(0, x[0]);
+                *(float4 *)out_to = *(const float4 *)(to + 4 * b.lane);
+                *(uint4 *)ring_to = make_uint4(x[0].w[0], x[0].w[1], x[0].w[2], x[0].w[3]);
             }
         }
         __syncwarp();
@@ -256,7 +262,8 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token, 128, 2, qrn_gdn_token_params)
     if (!p.early) qrn_grid_waits();
     few_joined in(p, shared, staged);
     few_block x(p.chunk, *(few_shared *)shared);
-    if (x.l.kind() == ONE_TOKEN) {
+    const int kind = in.kind_of(x); /* all threads say the same */
+    if (kind == ONE_TOKEN) {
         x.find_places();
         in.find_places(x);
         in.ask(x);
@@ -264,6 +271,6 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token, 128, 2, qrn_gdn_token_params)
         if (p.rows.staged_bytes) __syncthreads();
     }
     if (p.early) qrn_grid_waits();
-    if (x.l.kind() == ONE_TOKEN) x.token(in);
-    if (x.l.kind() == OTHER && blockIdx.x == 0) others(p, shared); /* all threads say the same */
+    if (kind == ONE_TOKEN) x.token(in);
+    if (kind == OTHER && blockIdx.x == 0) others(p, shared);
 }

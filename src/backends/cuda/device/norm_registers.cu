@@ -73,49 +73,75 @@ static __device__ __forceinline__ void rms_norm(const qrn_rms_norm_params &p)
     }
 }
 
-/* One row of a block of WIDE warps, without a gate. */
+/* A row of a block of WIDE warps, without a gate. */
+template <int N> struct wide_row {
+    typedef norm_part<WIDE, N> part;
+    const float *x, *residual;
+    float *sum, *out;
+    char *rounded; /* all but x may be NULL */
+
+    __device__ __forceinline__ void norm(const qrn_rms_norm_params &p, const part &weight, float4 *shared) const
+    {
+        const int d = (int)p.shape.d;
+        part s, more;
+        s.load(x, d);
+        if (residual) more.load(residual, d);
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                if (residual) s.v[n][j] += more.v[n][j];
+            const float squares = qrn_warp_sum(qrn_add_squares(s.v[n], 0.0f));
+            if (qrn_lane() == 0) ((float *)shared)[n * WIDE + qrn_warp()] = squares;
+        }
+        if (sum) s.store(sum, d);
+        __syncthreads();
+        float4 low = shared[0], high = shared[1];
+#pragma unroll
+        for (int i = 2; i < N * WIDE / 4; i += 2) {
+            const float4 a = shared[i], b = shared[i + 1];
+            low.x += a.x, low.y += a.y, low.z += a.z, low.w += a.w;
+            high.x += b.x, high.y += b.y, high.z += b.z, high.w += b.w;
+        }
+        const float squares = low.x + low.y + low.z + low.w + high.x + high.y + high.z + high.w,
+                    scale = qrn_rms_scale(squares, d, p.eps);
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                s.v[n][j] = p.weight ? s.v[n][j] * scale * weight.v[n][j] : s.v[n][j] * scale;
+        if (out) s.store(out, d);
+        if (!rounded) return;
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const int i = part::begin() + n * part::STRIDE;
+            if (i - 4 * qrn_lane() < d) qrn_store4_as(p.rounded_dtype, rounded, i, d, s.v[n]);
+        }
+    }
+};
+
+/* Where the weight may be read before the launch's turn, it is, and all is done with it in place of the row first:
+ * code that runs once has to come from memory. */
 template <int N> static __device__ __forceinline__ void rms_norm_wide(const qrn_rms_norm_params &p)
 {
-    __shared__ float4 shared[N * WIDE / 4]; /* of each piece */
-    typedef norm_part<WIDE, N> part;
-    const int d = (int)p.shape.d;
-    const float *weight = (const float *)(uintptr_t)p.weight;
+    __shared__ float4 shared[2][N * WIDE / 4]; /* of each piece */
+    __shared__ __align__(16) qrn_q8_act unused[N * WIDE];
+    const float *data = (const float *)(uintptr_t)p.weight;
     const qrn_row_place r = qrn_place_of_row(p.shape, blockIdx.x);
-    part s, more, w;
+    const wide_row<N> row = {(const float *)qrn_row(p.x, r), (const float *)qrn_row(p.residual, r),
+                             (float *)qrn_row(p.sum, r), (float *)qrn_row(p.out, r), qrn_row(p.rounded, r)};
+    wide_row<N> turn = {data, p.residual.data ? data : nullptr, nullptr, nullptr,
+                        p.rounded.data && p.rounded_dtype == QRN_Q8_ACT ? (char *)unused : nullptr};
+    norm_part<WIDE, N> weight;
     if (!p.weight_stays) qrn_grid_waits();
-    if (weight) w.load(weight, d);
-    if (p.weight_stays) qrn_grid_waits();
-    s.load((const float *)qrn_row(p.x, r), d);
-    if (p.residual.data) more.load((const float *)qrn_row(p.residual, r), d);
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            if (p.residual.data) s.v[n][j] += more.v[n][j];
-        const float squares = qrn_warp_sum(qrn_add_squares(s.v[n], 0.0f));
-        if (qrn_lane() == 0) ((float *)shared)[n * WIDE + qrn_warp()] = squares;
-    }
-    if (p.sum.data) s.store((float *)qrn_row(p.sum, r), d);
-    __syncthreads();
-    float4 low = shared[0], high = shared[1];
-#pragma unroll
-    for (int i = 2; i < N * WIDE / 4; i += 2) {
-        const float4 a = shared[i], b = shared[i + 1];
-        low.x += a.x, low.y += a.y, low.z += a.z, low.w += a.w;
-        high.x += b.x, high.y += b.y, high.z += b.z, high.w += b.w;
-    }
-    const float squares = low.x + low.y + low.z + low.w + high.x + high.y + high.z + high.w,
-                scale = qrn_rms_scale(squares, d, p.eps);
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) s.v[n][j] = weight ? s.v[n][j] * scale * w.v[n][j] : s.v[n][j] * scale;
-    if (p.out.data) s.store((float *)qrn_row(p.out, r), d);
-    if (!p.rounded.data) return;
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-        const int i = part::begin() + n * part::STRIDE;
-        if (i - 4 * qrn_lane() < d) qrn_store4_as(p.rounded_dtype, qrn_row(p.rounded, r), i, d, s.v[n]);
+    if (data) weight.load(data, (int)p.shape.d);
+#pragma unroll 1
+    for (int i = p.weight_stays ? 0 : 1; i < 2; i++) {
+        if (i) {
+            if (p.weight_stays) qrn_grid_waits();
+            turn = row;
+        }
+        turn.norm(p, weight, shared[i]);
     }
 }
 

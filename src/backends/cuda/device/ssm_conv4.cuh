@@ -112,8 +112,8 @@ template <class F> struct rings {
         first = stands < 0 ? 0 : (uint32_t)stands % size;
     }
     __device__ __forceinline__ bool unknown() const { return position < 0; }
-    /* NULL: none. */
-    __device__ __forceinline__ const float *row_before(int back) const
+    /* NULL: none.  back 0: the first token's, which is new. */
+    __device__ __forceinline__ float *row_before(int back) const
     {
         if (position < back) return nullptr;
         const uint32_t slot = first < (uint32_t)back ? first + size - back : first - back;
