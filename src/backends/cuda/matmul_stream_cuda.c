@@ -7,9 +7,8 @@ QRN_CUDA_IMAGE(matmul_stream_blocks_sm90a);
 QRN_CUDA_IMAGE(matmul_stream_k_sm90a);
 QRN_CUDA_IMAGE(matmul_stream_mlx_sm90a);
 
-/* Rows of x and slots that are served: others read a matrix once for more rows.
- * AHEAD: bytes that are asked for beyond the ring. */
-enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 3, AHEAD = 64 * 1024 };
+/* Rows of x and slots that are served: others read a matrix once for more rows. */
+enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 3 };
 
 #define STREAM(file, NAME)                                                                     \
     [QRN_##NAME] = {{qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream1_" #NAME, \
@@ -43,17 +42,16 @@ static int64_t groups_of(const struct qrn_matmul_params *p)
     return (p->w.n + QRN_PANEL_ROWS - 1) / QRN_PANEL_ROWS;
 }
 
-/* Stages of the ring beside rows of x and waiting sums. */
+/* Stages of the ring, each with its sums, beside rows of x. */
 static bool fits(const struct qrn_matmul_params *p, int tile_rows, int64_t shared, int least,
                  struct cut *out)
 {
     const int64_t of_x = panels_of(p) * tile_rows * (QRN_STREAM_X + (int64_t)sizeof(float)),
-                  of_sums = (int64_t)QRN_STREAM_SUMS * QRN_STREAM_PANELS * tile_rows *
-                            QRN_STREAM_P * (int64_t)sizeof(float),
+                  of_sums = (int64_t)QRN_STREAM_PANELS * tile_rows * QRN_STREAM_P * (int64_t)sizeof(float),
                   stage = QRN_STREAM_PANELS * p->w.panel_bytes;
-    int64_t n = (shared - of_x - of_sums) / stage;
+    int64_t n = (shared - of_x) / (stage + of_sums);
     if (n > QRN_STREAM_STAGES) n = QRN_STREAM_STAGES;
-    *out = (struct cut){tile_rows, (int)n, of_x + of_sums + n * stage};
+    *out = (struct cut){tile_rows, (int)n, of_x + n * (stage + of_sums)};
     return n >= least;
 }
 
@@ -63,7 +61,7 @@ static bool find_cut(const struct qrn_matmul_params *p, struct cut *out)
     if (rows > p->most_rows) rows = (int)p->most_rows;
     if (panels_of(p) > 4096) return false;
     for (; rows > 0; rows--) {
-        if (fits(p, rows, QRN_FEW_HALF_SHARED, LEAST_STAGES, out)) return true;
+        if (fits(p, rows, QRN_STREAM_HALF_SHARED, LEAST_STAGES, out)) return true;
         if (fits(p, rows, QRN_FEW_MOST_SHARED, LEAST_STAGES, out)) return true;
     }
     return fits(p, 1, QRN_FEW_MOST_SHARED, 2, out);
@@ -105,12 +103,12 @@ bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul
     p->n_panels = (int32_t)panels_of(job);
     p->n_groups = (int32_t)groups_of(job);
     p->n_stages = cut.n_stages;
-    p->n_sums = cut.n_stages < QRN_STREAM_SUMS ? cut.n_stages : QRN_STREAM_SUMS;
     p->n_early = cut.n_stages / 2;
     p->stage_bytes = (int32_t)stage;
-    p->end = job->w.packed + (uint64_t)(job->n_matrices * job->w.matrix_bytes);
     p->flip = QRN_STREAM_FLIP;
-    p->ahead = (int32_t)(AHEAD / stage);
+    p->ring_at = cut.n_stages * p->job.tile_rows * (int32_t)sizeof(float) * QRN_STREAM_PANELS * QRN_STREAM_P;
+    p->x_at = p->ring_at + cut.n_stages * p->stage_bytes;
+    p->d_at = p->x_at + p->n_panels * p->job.tile_rows * QRN_STREAM_X;
     *grid = (struct qrn_cuda_grid){.n_blocks = n_blocks,
                                    .n_threads = QRN_STREAM_THREADS,
                                    .shared_bytes = (unsigned)shared_bytes};

@@ -11,18 +11,18 @@ QRN_PARAMS_BEGIN
 enum {
     QRN_STREAM_PANELS = 8,  /* of a stage, at most */
     QRN_STREAM_COLUMNS = 8, /* rows of x at once, at most */
-    QRN_STREAM_SUMS = 4,    /* stages whose sums may wait; no more than the ring's, or parities would deceive */
     QRN_STREAM_STAGES = 7,  /* at most */
     QRN_STREAM_X = 144,      /* bytes of 128 k of a row of x in shared memory: codes, eight sums */
     QRN_STREAM_P = 36,       /* floats of a column's sums of a panel: of 32 rows, then d */
     QRN_STREAM_THREADS = 448 /* twelve warps that multiply, one that adds, one that copies */
 };
 
-/* Shared memory of products of few rows: HALF is enough for copies never to stop, MOST is all there is; a
- * block asks for ALONE at least, of which no multiprocessor has room for two, or a launch that begins
- * where another ends would have two of its equal shares on one of them. */
+/* Shared memory of products of few rows: HALF is enough for copies never to stop, those of bf16 weights the second,
+ * MOST is all there is; a block asks for ALONE at least, of which no multiprocessor has room for two, or a launch
+ * that begins where another ends would have two of its equal shares on one of them. */
 enum {
-    QRN_FEW_HALF_SHARED = 110 * 1024,
+    QRN_STREAM_HALF_SHARED = 110 * 1024,
+    QRN_FEW_HALF_SHARED = 144 * 1024,
     QRN_FEW_ALONE_SHARED = 116 * 1024,
     QRN_FEW_MOST_SHARED = 220 * 1024
 };
@@ -39,13 +39,12 @@ struct qrn_stream_handover {
 struct qrn_matmul_stream_params {
     struct qrn_matmul_params job;
     uint64_t handover;          /* qrn_stream_handover of each block */
-    uint64_t end;               /* of all matrices */
     int32_t share, n_longer;    /* panels that a block takes; blocks that take one more */
     int32_t n_panels, n_groups; /* of a group; of a matrix */
     int32_t n_stages, stage_bytes;
-    int32_t n_early, ahead; /* stages copied before the launch before has ended; asked for beyond */
-    int32_t n_sums;         /* places for sums of a stage */
-    uint32_t flip;          /* see matmul_stream_panel.cuh */
+    int32_t n_early; /* stages copied before the launch before has ended */
+    uint32_t flip;   /* see matmul_stream_panel.cuh */
+    int32_t ring_at, x_at, d_at, rest; /* in shared memory, which begins with sums */
 };
 
 QRN_PARAMS_END

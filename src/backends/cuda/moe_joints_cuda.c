@@ -152,7 +152,6 @@ static void launch_gates(struct qrn_cuda_stream *s, const struct gates_of *g)
         n_tiles += g->shared->w.shape[0] / gate.w.n;
     }
     (void)qrn_cuda_stream_launch(s->cuda, &gate, n_tiles, &p.stream, &grid);
-    p.stream.ahead = 0; /* matrices end where others begin, anywhere */
     qrn_cuda_launch(s, &moe_of[gate.w.dtype][0], grid, &p);
 }
 

@@ -17,6 +17,7 @@
 #define QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_FEW_CUH
 
 #include "backends/cuda/device/gdn_open_token.cuh"
+#include "backends/cuda/device/pipeline.cuh"
 
 enum { D = TOKEN_D, W = 32, THREADS = 128, SLICES = D / W, HALF = D / 2, FALLBACK = 64 };
 
@@ -30,16 +31,6 @@ struct __align__(16) few_shared
 };
 static_assert(sizeof(few_shared) <= QRN_GDN_FEW_BYTES, "");
 static_assert(sizeof(step_shared<FALLBACK>) <= QRN_GDN_FEW_BYTES, "");
-
-/* An address that is worked out where this stands, and not where it is needed. */
-template <class T> static __device__ __forceinline__ void hold(const T *&at)
-{
-#ifndef QRN_EMULATED
-    asm volatile("" : "+l"(at));
-#else
-    (void)at;
-#endif
-}
 
 struct few_block {
     const qrn_gdn_open_chunk_params &p;
@@ -66,7 +57,7 @@ struct few_block {
         u_from = u_rows() + tid / 8 * D + tid % 8 * 4;
         last_from = l.G() + l.open() - 1;
         G_from = l.G() + row;
-        hold(S_from), hold(keys_from), hold(u_from), hold(last_from), hold(G_from);
+        qrn_hold(S_from), qrn_hold(keys_from), qrn_hold(u_from), qrn_hold(last_from), qrn_hold(G_from);
     }
 
     /* Asks for the state and what is open.  Keys: slices of the head that keeps them have a share each. */

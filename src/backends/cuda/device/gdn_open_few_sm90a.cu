@@ -17,7 +17,7 @@ struct few_from_memory {
         v_from = gdn_at(t.v, x.l.begin, x.l.h) + x.slice * W + x.lane;
         g_from = gdn_at(t.g, x.l.begin, x.l.h);
         beta_from = gdn_at(t.beta, x.l.begin, x.l.h);
-        hold(kq_from), hold(v_from), hold(g_from), hold(beta_from);
+        qrn_hold(kq_from), qrn_hold(v_from), qrn_hold(g_from), qrn_hold(beta_from);
     }
 
     __device__ void ask(const few_block &x) const

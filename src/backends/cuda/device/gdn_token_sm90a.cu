@@ -14,7 +14,6 @@
 #include "backends/cuda/device/float_dots.cuh"
 #include "backends/cuda/device/gdn_inputs.cuh"
 #include "backends/cuda/device/gdn_open_few.cuh"
-#include "backends/cuda/device/pipeline.cuh"
 
 enum { V_WARP, K_WARP, Q_WARP, GATE_WARP };
 
@@ -95,12 +94,12 @@ struct few_joined {
         x_from = (const float *)p.conv.x + b.l.begin * p.conv.x_stride[1] + c;
         out_to = (float *)p.conv.out + b.l.begin * p.conv.out_stride[1] + c;
         ring_to = rows_of.row_before(0) + c;
-        hold(x_from);
+        qrn_hold(x_from);
 #pragma unroll
         for (int k = 0; k < CONV_TAPS - 1; k++) {
             before_from[k] = rows_of.row_before(CONV_TAPS - 1 - k);
             if (before_from[k]) before_from[k] += c;
-            hold(before_from[k]);
+            qrn_hold(before_from[k]);
         }
     }
 

@@ -8,7 +8,7 @@
  * Where matrices are so small that groups of 32 rows leave multiprocessors without one, groups have 16.
  *
  * Each multiprocessor has one block, which takes an equal share of all panels (shares.cuh).  One thread
- * copies them by a map into a ring, a slot for each, 64 to 96 KiB on their way; where no step of a graph
+ * copies them by a map into a ring, a slot for each, 64 to 128 KiB on their way; where no step of a graph
  * writes the weights the ring is filled while the launch before runs; else that must have ended, but
  * the second cache is asked for the first ones.
  *

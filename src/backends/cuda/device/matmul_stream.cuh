@@ -54,18 +54,31 @@ struct qrn_stream_place {
     }
 };
 
+/* Of a place in the ring: it is copied, multiplied by all warps, its sums are read. */
+struct qrn_stream_barriers {
+    qrn_barrier full, done, taken;
+};
+
 struct qrn_stream_shared {
     char *ring;
     float *sums, *d; /* d of x: [panel][row] */
     uint8_t *x;      /* [panel][row][QRN_STREAM_X] */
-    qrn_barrier *full, *done; /* of a place in the ring: copied, multiplied by all warps */
-    qrn_barrier *taken;       /* of a place for sums */
+    qrn_stream_barriers *places; /* of the ring */
     qrn_q8_act *own; /* of each warp */
 };
 
-static __device__ __forceinline__ int qrn_stream_sums_floats(const qrn_matmul_stream_params &p)
+/* Rows of x that lie side by side. */
+template <int COLUMNS> static __device__ __forceinline__ int qrn_stream_rows(const qrn_matmul_stream_params &p)
 {
-    return QRN_STREAM_PANELS * p.job.tile_rows * QRN_STREAM_P;
+    return COLUMNS == 1 ? 1 : p.job.tile_rows;
+}
+
+/* Sums of a stage. */
+template <int COLUMNS>
+static __device__ __forceinline__ float *qrn_stream_sums(const qrn_matmul_stream_params &p, const qrn_stream_shared &s,
+                                                         int place)
+{
+    return s.sums + place * (QRN_STREAM_PANELS * QRN_STREAM_P) * qrn_stream_rows<COLUMNS>(p);
 }
 
 /* What the groups of a launch are made of: tiles of as many groups each, a matrix with some rows of x.  One matrix
@@ -131,38 +144,42 @@ static __device__ __forceinline__ void qrn_stream_put_sum(uint8_t *x, int j, uin
     }
 }
 
-/* Rounded ones: words of all rows, a dozen of a thread under way at once. */
-template <int dtype, class Tiles>
+/* Rounded ones: a warp has 128 k of a row, three of them under way. */
+template <int dtype, int COLUMNS, class Tiles>
 static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream_params &p, const Tiles &tiles,
                                                          const qrn_tile &tile, const qrn_stream_shared &s)
 {
-    enum { MANY = 8, WORDS = sizeof(qrn_q8_act) / 4 };
-    const int n = p.n_panels * WORDS, n_pieces = (n + 32 * MANY - 1) / (32 * MANY);
-    for (int i = qrn_warp(); i < tile.n_rows * n_pieces; i += QRN_STREAM_WARPS) {
-        const int r = i / n_pieces, first = (i - r * n_pieces) * 32 * MANY + qrn_lane();
-        const uint32_t *from = (const uint32_t *)tiles.x_row(tile, r);
-        uint32_t v[MANY];
-#pragma unroll
-        for (int j = 0; j < MANY; j++) v[j] = first + 32 * j < n ? from[first + 32 * j] : 0;
+    enum { MANY = 3, WORDS = sizeof(qrn_q8_act) / 4, CODES = WORDS - QRN_PANEL_K / 4 }; /* d, sums, codes */
+    const int lane = qrn_lane(), n = tile.n_rows * p.n_panels;
+#pragma unroll 1
+    for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
+        uint32_t codes[MANY], rest[MANY];
 #pragma unroll
         for (int j = 0; j < MANY; j++) {
-            if (first + 32 * j >= n) break;
-            const int panel = (first + 32 * j) / WORDS, word = first + 32 * j - panel * WORDS;
-            const int at = panel * p.job.tile_rows + r;
+            const int i = min(first + j * QRN_STREAM_WARPS, n - 1), r = COLUMNS == 1 ? 0 : i / p.n_panels;
+            const uint32_t *from = (const uint32_t *)tiles.x_row(tile, r) + (i - r * p.n_panels) * WORDS;
+            codes[j] = from[CODES + lane];
+            rest[j] = from[min(lane, CODES - 1)];
+        }
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            const int i = first + j * QRN_STREAM_WARPS, r = COLUMNS == 1 ? 0 : i / p.n_panels;
+            if (i >= n) break;
+            const int at = (i - r * p.n_panels) * qrn_stream_rows<COLUMNS>(p) + r;
             uint8_t *to = s.x + at * QRN_STREAM_X;
-            if (word == 0) s.d[at] = __uint_as_float(v[j]);
-            else if (word < 5) qrn_stream_put_sum<dtype>(to, word - 1, v[j]);
-            else ((uint32_t *)to)[word - 5] = v[j];
+            ((uint32_t *)to)[lane] = codes[j];
+            if (lane == 0) s.d[at] = __uint_as_float(rest[j]);
+            else if (lane < CODES) qrn_stream_put_sum<dtype>(to, lane - 1, rest[j]);
         }
     }
 }
 
-/* Those that are rounded here: a warp 128 k of a row, three of them under way. */
+/* Those that are rounded here: a warp has 128 k of a row, three of them under way, if registers are left for that. */
 template <int dtype, class Tiles>
 static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_stream_params &p, const Tiles &tiles,
                                                           const qrn_tile &tile, const qrn_stream_shared &s)
 {
-    enum { MANY = 3 };
+    enum { MANY = qrn_form_of(dtype).bits == 8 ? 1 : 3 };
     const int lane = qrn_lane(), n = tile.n_rows * p.n_panels;
     qrn_q8_act *own = s.own + qrn_warp();
     for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
@@ -199,41 +216,40 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     const qrn_panel_form form = qrn_panel_form_of(dtype, p.job.w);
     const int lane = qrn_lane(), panel_bytes = (int)p.job.w.panel_bytes;
     int i_tile = -1, at = qrn_warp(), n_rows = 1; /* at: panels before this warp's next one */
-    bool begins = true;
-    qrn_stream_place ring, sums;
+    int piece_before = -1;
+    qrn_stream_place ring;
     qrn_stream_walk walk;
     walk.start(share, p.n_panels);
     qrn_grid_waits();
     while (walk.end) {
-        if (begins && (i_tile < 0 || (tiles.has_own_x(i_tile) && walk.group / p.n_groups != i_tile))) {
+        if (walk.piece != piece_before && (i_tile < 0 || (tiles.has_own_x(i_tile) && walk.group / p.n_groups != i_tile))) {
             i_tile = walk.group / p.n_groups;
             const qrn_tile tile = tiles.at(i_tile);
             if (COLUMNS > 1) n_rows = tile.n_rows;
             qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
-            if (p.job.x_dtype == QRN_Q8_ACT) qrn_stream_copy_x<dtype>(p, tiles, tile, s);
+            if (p.job.x_dtype == QRN_Q8_ACT) qrn_stream_copy_x<dtype, COLUMNS>(p, tiles, tile, s);
             else qrn_stream_round_x<dtype>(p, tiles, tile, s);
             qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
         }
         const int n_here = walk.n_here(), piece = walk.piece;
         /* All warps come to all stages: a round ahead of copies or behind them parities would deceive them. */
-        qrn_barrier_wait(&s.full[ring.at], ring.parity);
-        qrn_barrier_wait(&s.taken[sums.at], sums.parity ^ 1);
+        qrn_barrier_wait(&s.places[ring.at].full, ring.parity);
         if (at < n_here) {
-            const int first = (walk.panel + at) * p.job.tile_rows;
+            qrn_barrier_wait(&s.places[ring.at].taken, ring.parity ^ 1);
+            const int first = (walk.panel + at) * qrn_stream_rows<COLUMNS>(p);
             const uint8_t *panel = (const uint8_t *)s.ring + ring.at * p.stage_bytes + at * panel_bytes,
                           *x = s.x + first * QRN_STREAM_X;
-            float *to = s.sums + sums.at * qrn_stream_sums_floats(p) + at * p.job.tile_rows * QRN_STREAM_P;
+            float *to = qrn_stream_sums<COLUMNS>(p, s, ring.at) + at * qrn_stream_rows<COLUMNS>(p) * QRN_STREAM_P;
             if (lane < n_rows) to[lane * QRN_STREAM_P + QRN_PANEL_ROWS] = s.d[first + lane];
             if constexpr (COLUMNS == 1) to[lane] = qrn_stream_panel_of_one<dtype>(form, p.flip, panel, x);
             else qrn_stream_panel_of_eight<dtype>(form, p.flip, panel, x, n_rows, to);
             at += QRN_STREAM_WARPS;
         }
-        qrn_barrier_arrive_warp(&s.done[ring.at]);
+        qrn_barrier_arrive_warp(&s.places[ring.at].done);
         at -= n_here;
         walk.next(share, p.n_panels);
-        begins = walk.piece != piece;
+        piece_before = piece;
         ring.next(p.n_stages);
-        sums.next(p.n_sums);
     }
 }
 
@@ -264,25 +280,19 @@ template <class Tiles> struct qrn_stream_copies {
         return true;
     }
     __device__ __forceinline__ void copy(const qrn_matmul_stream_params &p, const qrn_share &share,
-                                         void *to, qrn_barrier *full)
+                                         const qrn_stream_shared &s, int at)
     {
-        const int panel_bytes = (int)p.job.w.panel_bytes;
+        const int n_here = walk.n_here(), n_bytes = n_here * (int)p.job.w.panel_bytes;
         if (!find(p)) return;
-        qrn_barrier_arrive_expecting(full, walk.n_here() * panel_bytes);
-        qrn_bulk_copy_hinted(to, weights + walk.panel * panel_bytes, walk.n_here() * panel_bytes, full, once);
+        qrn_barrier_arrive_expecting(&s.places[at].full, n_bytes);
+        qrn_bulk_copy_hinted(s.ring + at * p.stage_bytes, weights + walk.panel * (int)p.job.w.panel_bytes, n_bytes,
+                             &s.places[at].full, once);
         walk.next(share, p.n_panels);
-    }
-    /* Asks for a stage's bytes that lie n_bytes after the next stage's: mostly those of a later one. */
-    __device__ __forceinline__ void ask(const qrn_matmul_stream_params &p, int n_bytes)
-    {
-        if (!find(p)) return;
-        const uint8_t *from = weights + walk.panel * (int)p.job.w.panel_bytes + n_bytes;
-        if ((uint64_t)(uintptr_t)from + p.stage_bytes <= p.end) qrn_prefetch_bulk_hinted(from, p.stage_bytes, once);
     }
 };
 
 /* The first stages before what was launched before has ended, if no ids are needed: not so many that what is
- * small there waits for memory.  Then the rest of the ring, lines beyond it, and a stage for each that is added. */
+ * small there waits for memory.  Then the rest of the ring, and a stage for each that is multiplied. */
 template <class Tiles>
 static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_stream_params &p, const Tiles &tiles,
                                                              const qrn_stream_shared &s, const qrn_share &share)
@@ -292,14 +302,11 @@ static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_st
 #pragma unroll 1
     for (int i = 0; i < p.n_stages; i++) {
         if (i == p.n_early) qrn_grid_waits();
-        copies.copy(p, share, s.ring + i * p.stage_bytes, &s.full[i]);
+        copies.copy(p, share, s, i);
     }
-#pragma unroll 1
-    for (int i = 0; i < p.ahead; i++) copies.ask(p, i * p.stage_bytes);
     while (copies.walk.end) {
-        qrn_barrier_wait(&s.done[ring.at], ring.parity);
-        copies.copy(p, share, s.ring + ring.at * p.stage_bytes, &s.full[ring.at]);
-        if (p.ahead) copies.ask(p, (p.ahead - 1) * p.stage_bytes);
+        qrn_barrier_wait(&s.places[ring.at].done, ring.parity);
+        copies.copy(p, share, s, ring.at);
         ring.next(p.n_stages);
     }
 }
@@ -361,7 +368,7 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
     uint64_t out = 0;
     float acc[COLUMNS];
     bool begins = true;
-    qrn_stream_place ring, sums;
+    qrn_stream_place ring;
     qrn_stream_walk walk;
     walk.start(share, p.n_panels);
     while (walk.end) {
@@ -377,15 +384,15 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
             for (int r = 0; r < COLUMNS; r++) acc[r] = 0.0f;
             if (walk.panel) qrn_take_over<COLUMNS>(handover + blockIdx.x, n_rows, acc);
         }
-        qrn_barrier_wait(&s.done[ring.at], ring.parity);
-        const float *from = s.sums + sums.at * qrn_stream_sums_floats(p);
+        qrn_barrier_wait(&s.places[ring.at].done, ring.parity);
+        const float *from = qrn_stream_sums<COLUMNS>(p, s, ring.at);
         const int n_here = walk.n_here();
-        const auto read = [&] { qrn_barrier_arrive_warp(&s.taken[sums.at]); };
+        const auto read = [&] { qrn_barrier_arrive_warp(&s.places[ring.at].taken); };
         if (n_here == QRN_STREAM_PANELS)
-            qrn_stream_add<COLUMNS, COLUMNS == 1 ? QRN_STREAM_PANELS : 2>(from, p.job.tile_rows, QRN_STREAM_PANELS,
-                                                                          n_rows, acc, read);
+            qrn_stream_add<COLUMNS, COLUMNS == 1 ? QRN_STREAM_PANELS : 2>(from, qrn_stream_rows<COLUMNS>(p),
+                                                                          QRN_STREAM_PANELS, n_rows, acc, read);
         else
-            qrn_stream_add<COLUMNS, 1>(from, p.job.tile_rows, n_here, n_rows, acc, read);
+            qrn_stream_add<COLUMNS, 1>(from, qrn_stream_rows<COLUMNS>(p), n_here, n_rows, acc, read);
         const int end = walk.end, piece = walk.piece;
         const int64_t n = (int64_t)(walk.group - i_tile * p.n_groups) * QRN_PANEL_ROWS + lane;
         walk.next(share, p.n_panels);
@@ -395,7 +402,6 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
         else if (begins)
             qrn_stream_store<COLUMNS>(p, n_rows, is_none, out, n, acc);
         ring.next(p.n_stages);
-        sums.next(p.n_sums);
     }
 }
 
@@ -405,22 +411,23 @@ template <int dtype, int COLUMNS, class Tiles>
 static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream_params &p, const Tiles &tiles)
 {
     QRN_DYNAMIC_SHARED(char, memory);
-    __shared__ qrn_barrier full[QRN_STREAM_STAGES], done[QRN_STREAM_STAGES], taken[QRN_STREAM_SUMS];
+    __shared__ qrn_stream_barriers places[QRN_STREAM_STAGES];
     __shared__ qrn_q8_act own[QRN_STREAM_WARPS];
     const qrn_share share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
-    const int n_x = p.n_panels * p.job.tile_rows;
     qrn_stream_shared s;
-    s.ring = memory;
-    s.x = (uint8_t *)memory + p.n_stages * p.stage_bytes;
-    s.sums = (float *)(s.x + n_x * QRN_STREAM_X);
-    s.d = s.sums + p.n_sums * qrn_stream_sums_floats(p);
-    s.full = full, s.done = done, s.taken = taken, s.own = own;
+    s.sums = (float *)memory;
+    s.ring = memory + p.ring_at;
+    s.x = (uint8_t *)memory + p.x_at;
+    s.d = (float *)(memory + p.d_at);
+    s.places = places, s.own = own;
+    qrn_hold(s.places);
     if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
+#pragma unroll 1
         for (int i = 0; i < p.n_stages; i++) {
-            qrn_barrier_init(&full[i], 1);
-            qrn_barrier_init(&done[i], QRN_STREAM_WARPS * QRN_WARP_ARRIVALS);
+            qrn_barrier_init(&places[i].full, 1);
+            qrn_barrier_init(&places[i].done, QRN_STREAM_WARPS * QRN_WARP_ARRIVALS);
+            qrn_barrier_init(&places[i].taken, QRN_WARP_ARRIVALS);
         }
-        for (int i = 0; i < p.n_sums; i++) qrn_barrier_init(&taken[i], QRN_WARP_ARRIVALS);
         qrn_barriers_are_ready();
     }
     __syncthreads();
@@ -438,14 +445,17 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     }
 }
 
-#define QRN_MATMUL_STREAM(NAME)                                                                            \
-    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream1_##NAME, QRN_STREAM_THREADS, 2, qrn_matmul_stream_params)                                                    \
-    {                                                                                                      \
-        qrn_matmul_stream<QRN_##NAME, 1>(p, qrn_stream_tiles{p});                                                               \
-    }                                                                                                      \
-    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream8_##NAME, QRN_STREAM_THREADS, 1, qrn_matmul_stream_params)                                                    \
-    {                                                                                                      \
-        qrn_matmul_stream<QRN_##NAME, QRN_STREAM_COLUMNS>(p, qrn_stream_tiles{p});                                              \
+/* Two blocks of one row leave room for one of the next launch. */
+#define QRN_MATMUL_STREAM(NAME)                                                                   \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream1_##NAME, QRN_STREAM_THREADS, 2,                  \
+                              qrn_matmul_stream_params)                                          \
+    {                                                                                            \
+        qrn_matmul_stream<QRN_##NAME, 1>(p, qrn_stream_tiles{p});                                \
+    }                                                                                            \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream8_##NAME, QRN_STREAM_THREADS, 1,                  \
+                              qrn_matmul_stream_params)                                          \
+    {                                                                                            \
+        qrn_matmul_stream<QRN_##NAME, QRN_STREAM_COLUMNS>(p, qrn_stream_tiles{p});               \
     }
 
 #endif

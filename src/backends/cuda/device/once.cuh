@@ -30,7 +30,6 @@ static inline void qrn_bulk_copy_hinted(void *shared, const void *global, int n_
 {
     qrn_bulk_copy(shared, global, n_bytes, b);
 }
-static inline void qrn_prefetch_bulk_hinted(const void *, int, uint64_t) {}
 static inline void qrn_tensor_prefetch(const qrn_tensor_map *, int, int, int) {}
 #else
 
@@ -50,10 +49,6 @@ static __device__ __forceinline__ void qrn_bulk_copy_hinted(void *shared, const 
                  "[%0], [%1], %2, [%3], %4;" ::"r"(qrn_shared_address(shared)),
                  "l"(global), "r"(n_bytes), "r"(qrn_shared_address(b)), "l"(hint)
                  : "memory");
-}
-static __device__ __forceinline__ void qrn_prefetch_bulk_hinted(const void *p, int n_bytes, uint64_t hint)
-{
-    asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(p), "r"(n_bytes), "l"(hint));
 }
 
 /* qrn_tensor_copy with such a hint. */

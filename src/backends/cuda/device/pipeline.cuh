@@ -163,6 +163,16 @@ static __device__ __forceinline__ void qrn_barrier_arrive_warp(qrn_barrier *b)
     if (qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(b);
 }
 
+/* The pointer stays in a register from here on, and is not worked out again where it is needed. */
+template <class T> static __device__ __forceinline__ void qrn_hold(T *&p)
+{
+#ifndef QRN_EMULATED
+    asm volatile("" : "+l"(p));
+#else
+    (void)p;
+#endif
+}
+
 /* A ring's stage and parity, moved on round after round. */
 template <int n_stages> struct qrn_ring {
     int stage = 0, parity = 0;
