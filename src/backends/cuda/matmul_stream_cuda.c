@@ -7,8 +7,10 @@ QRN_CUDA_IMAGE(matmul_stream_blocks_sm90a);
 QRN_CUDA_IMAGE(matmul_stream_k_sm90a);
 QRN_CUDA_IMAGE(matmul_stream_mlx_sm90a);
 
-/* Rows of x and slots that are served: others read a matrix once for more rows. */
-enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 3 };
+/* Rows of x and slots that are served: others read a matrix once for more rows.  A ring of LEAST_STAGES is as good as
+ * any for a block whose share is little more; one row of x with a LONG_SHARE, in panels, gains by another stage even
+ * where no block of the next launch has room beside it then. */
+enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 3, LONG_SHARE = 8 * QRN_STREAM_PANELS };
 
 #define STREAM(file, NAME)                                                                     \
     [QRN_##NAME] = {{qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream1_" #NAME, \
@@ -55,13 +57,15 @@ static bool fits(const struct qrn_matmul_params *p, int tile_rows, int64_t share
     return n >= least;
 }
 
-static bool find_cut(const struct qrn_matmul_params *p, struct cut *out)
+/* share: panels of a block. */
+static bool find_cut(const struct qrn_matmul_params *p, int64_t share, struct cut *out)
 {
     int rows = p->ids || p->most_rows < 1 ? 1 : QRN_STREAM_COLUMNS;
     if (rows > p->most_rows) rows = (int)p->most_rows;
     if (panels_of(p) > 4096) return false;
     for (; rows > 0; rows--) {
-        if (fits(p, rows, QRN_STREAM_HALF_SHARED, LEAST_STAGES, out)) return true;
+        const int least = rows == 1 && share >= LONG_SHARE ? LEAST_STAGES + 1 : LEAST_STAGES;
+        if (fits(p, rows, QRN_STREAM_HALF_SHARED, least, out)) return true;
         if (fits(p, rows, QRN_FEW_MOST_SHARED, LEAST_STAGES, out)) return true;
     }
     return fits(p, 1, QRN_FEW_MOST_SHARED, 2, out);
@@ -73,7 +77,7 @@ static bool takes(const struct qrn_matmul_params *p, bool ok)
     if (!ok || !p->w.packed || p->acts != QRN_ACTS_Q8 || p->w.k <= 0) return false;
     if (p->ids ? p->n_slots > MOST_SLOTS : p->most_rows > MOST_ROWS) return false;
     if (!p->ids && p->n_matrices != 1) return false;
-    return groups_of(p) <= INT32_MAX / MOST_ROWS / panels_of(p) && find_cut(p, &cut);
+    return groups_of(p) <= INT32_MAX / MOST_ROWS / panels_of(p) && find_cut(p, 0, &cut);
 }
 
 /* So that there is a place to hand sums over. */
@@ -83,18 +87,24 @@ static size_t scratch(struct qrn_matmul_params *p)
     return 16;
 }
 
+/* A share is no shorter than a group. */
+static int64_t n_blocks_of(const struct qrn_cuda *cuda, int64_t n_groups)
+{
+    return n_groups < cuda->n_multiprocessors ? n_groups : cuda->n_multiprocessors;
+}
+
 bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul_params *job,
                             int64_t n_tiles, struct qrn_matmul_stream_params *p,
                             struct qrn_cuda_grid *grid)
 {
+    const int64_t n_wanted = groups_of(job) * (n_tiles ? n_tiles : 1); /* groups, all rows of x at once */
     struct cut cut;
-    if (!find_cut(job, &cut)) return false;
+    if (!find_cut(job, n_wanted * panels_of(job) / n_blocks_of(cuda, n_wanted), &cut)) return false;
     *p = (struct qrn_matmul_stream_params){.job = *job};
     qrn_cuda_cut_rows(&p->job, cut.tile_rows, false);
     if (n_tiles) p->job.n_tiles = n_tiles;
-    const int64_t n_groups = groups_of(job) * p->job.n_tiles, n = cuda->n_multiprocessors,
-                  n_blocks = n_groups < n ? n_groups : n, n_panels = n_groups * panels_of(job),
-                  stage = QRN_STREAM_PANELS * job->w.panel_bytes,
+    const int64_t n_groups = groups_of(job) * p->job.n_tiles, n_blocks = n_blocks_of(cuda, n_groups),
+                  n_panels = n_groups * panels_of(job), stage = QRN_STREAM_PANELS * job->w.panel_bytes,
                   shared_bytes = cut.shared_bytes < QRN_FEW_ALONE_SHARED ? QRN_FEW_ALONE_SHARED
                                                                          : cut.shared_bytes;
     p->handover = cuda->handover;
