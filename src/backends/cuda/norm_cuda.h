@@ -15,7 +15,7 @@ struct qrn_rms_norm_params {
     int64_t n_rows;
     float eps;
     int32_t rounded_dtype; /* bf16 or Q8_ACT */
-    int32_t weight_stays;  /* it may be read before the launch's turn */
+    int32_t weight_stays;  /* it may be read before the launch's turn, which is worth it */
     int32_t rest;
 };
 

@@ -68,7 +68,7 @@ static void run_registers(void *stream, const void *args)
     const int64_t d = p.shape.d, piece = QRN_NORM_WIDE_WARPS * 128;
     size_t i = 0;
     if (d > QRN_NORM_WARP_ROW && p.n_rows <= s->cuda->n_multiprocessors && !p.gate.data) {
-        p.weight_stays = qrn_cuda_operand_stays(s, "weight");
+        p.weight_stays = s->overlaps && qrn_cuda_operand_stays(s, "weight");
         qrn_cuda_launch(
             stream,
             d <= piece       ? &wide1

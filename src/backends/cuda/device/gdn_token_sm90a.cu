@@ -34,7 +34,7 @@ static __device__ __noinline__ float gate_row(const qrn_gdn_gate_rows &p, int64_
     const qrn_weight_row w = {weights_of(p, row), nullptr, nullptr, p.dtype};
     const float *const x[1] = {(const float *)(uintptr_t)(p.x + (uint64_t)(t * p.x_row))};
     float acc[1] = {0.0f};
-    float_dots<1, 16>(w, x, 1, p.k, acc);
+    float_dots<1, 8>(w, x, 1, p.k, acc);
     if (stores) store_row(p, t, row, acc[0]);
     return acc[0];
 }
@@ -254,7 +254,7 @@ static __device__ __noinline__ void others(const qrn_gdn_token_params &p, char *
     }
 }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token, 128, 2, qrn_gdn_token_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token, 128, 3, qrn_gdn_token_params)
 {
     QRN_DYNAMIC_SHARED(char, shared);
     __shared__ qrn_barrier staged;

@@ -222,7 +222,8 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     walk.start(share, p.n_panels);
     qrn_grid_waits();
     while (walk.end) {
-        if (walk.piece != piece_before && (i_tile < 0 || (tiles.has_own_x(i_tile) && walk.group / p.n_groups != i_tile))) {
+        if (walk.piece != piece_before &&
+            (i_tile < 0 || (tiles.has_own_x(i_tile) && walk.group / p.n_groups != i_tile))) {
             i_tile = walk.group / p.n_groups;
             const qrn_tile tile = tiles.at(i_tile);
             if (COLUMNS > 1) n_rows = tile.n_rows;
