@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT
+ * What a block of a stream of packed weights (matmul_stream.cuh) has: its place in the ring, shared memory, tiles,
+ * and rows of x, which lie in shared memory panel by panel. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_STREAM_TILES_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_STREAM_TILES_CUH
+
+#include "backends/cuda/device/matmul_job.cuh"
+#include "backends/cuda/device/matmul_stream_panel.cuh"
+#include "backends/cuda/device/shares.cuh"
+
+/* Warps that multiply; the one after them copies, the last one adds. */
+enum { QRN_STREAM_WARPS = QRN_STREAM_THREADS / 32 - 2 };
+static_assert((int)QRN_STREAM_WARPS >= (int)QRN_STREAM_PANELS, "a warp has no two panels of a stage");
+
+/* A share's stages; groups are counted over all tiles of rows of x. */
+struct qrn_stream_walk : qrn_share_walk {
+    __device__ __forceinline__ void next(const qrn_share &s, int n_panels)
+    {
+        panel += QRN_STREAM_PANELS;
+        if (panel < end) return;
+        piece++;
+        find(s, n_panels);
+    }
+    __device__ __forceinline__ int n_here() const
+    {
+        return min(end - panel, (int)QRN_STREAM_PANELS);
+    }
+};
+
+/* A stage's place in a ring of n. */
+struct qrn_stream_place {
+    int at = 0, parity = 0;
+    __device__ __forceinline__ void next(int n)
+    {
+        if (++at < n) return;
+        at = 0;
+        parity ^= 1;
+    }
+};
+
+/* Of a place in the ring: it is copied, multiplied by all warps, its sums are read. */
+struct qrn_stream_barriers {
+    qrn_barrier full, done, taken;
+};
+
+struct qrn_stream_shared {
+    char *ring;
+    float *sums, *d; /* d of x: [panel][row] */
+    uint8_t *x;      /* [panel][row][QRN_STREAM_X] */
+    qrn_stream_barriers *places; /* of the ring */
+    qrn_q8_act *own; /* of each warp */
+};
+
+/* Rows of x that lie side by side. */
+template <int COLUMNS> static __device__ __forceinline__ int qrn_stream_rows(const qrn_matmul_stream_params &p)
+{
+    return COLUMNS == 1 ? 1 : p.job.tile_rows;
+}
+
+/* Sums of a stage. */
+template <int COLUMNS>
+static __device__ __forceinline__ float *qrn_stream_sums(const qrn_matmul_stream_params &p, const qrn_stream_shared &s,
+                                                         int place)
+{
+    return s.sums + place * (QRN_STREAM_PANELS * QRN_STREAM_P) * qrn_stream_rows<COLUMNS>(p);
+}
+
+/* What the groups of a launch are made of: tiles of as many groups each, a matrix with some rows of x.  One matrix
+ * for all tiles of its rows, or slots and the matrices of their experts, and both are few. */
+struct qrn_stream_tiles {
+    const qrn_matmul_stream_params &p;
+
+    __device__ __forceinline__ qrn_tile at(int i) const
+    {
+        qrn_tile t = {0, (int64_t)i * p.job.tile_rows, 1};
+        if (p.job.ids) {
+            const int top_k = (int)p.job.top_k, token = i / top_k;
+            const int32_t id = ((const int32_t *)p.job.ids)[token * p.job.ids_stride + i - token * top_k];
+            t.matrix = id >= 0 && id < p.job.n_matrices ? id : p.job.n_matrices;
+        } else {
+            t.n_rows = min((int)p.job.most_rows - (int)t.first, p.job.tile_rows);
+        }
+        return t;
+    }
+    /* Row r of a tile; that of out is tile.first + r. */
+    __device__ __forceinline__ const char *x_row(const qrn_tile &tile, int r) const
+    {
+        const int i = (int)tile.first + r;
+        return qrn_x_row(p.job, p.job.ids && p.job.x_per_token != p.job.top_k ? i / (int)p.job.top_k : i);
+    }
+    __device__ __forceinline__ float *out_row(const qrn_tile &tile, int r) const
+    {
+        return qrn_out_row(p.job, tile.first + r);
+    }
+    /* Whether the tile's slot has no matrix: its results are NaN. */
+    __device__ __forceinline__ bool is_none(const qrn_tile &tile) const
+    {
+        return tile.matrix == p.job.n_matrices;
+    }
+    /* The tile's weights; some matrix's where it has none. */
+    __device__ __forceinline__ const uint8_t *weights(const qrn_tile &tile) const
+    {
+        return qrn_panel_at(p.job.w, is_none(tile) ? 0 : tile.matrix, 0, 0);
+    }
+    /* Whether tile i has rows of x of its own. */
+    __device__ __forceinline__ bool has_own_x(int) const { return true; }
+
+    /* What the warps that copy and that add do first; and all do before they read what launches before wrote. */
+    __device__ __forceinline__ void copies_begin() const
+    {
+        if (p.job.ids) qrn_grid_waits();
+    }
+    __device__ __forceinline__ void adds_begin() const {}
+};
+
+/* --- rows of x --- */
+
+/* Word j of the sums of 128 k: of block j's halves. */
+template <int dtype>
+static __device__ __forceinline__ void qrn_stream_put_sum(uint8_t *x, int j, uint32_t word)
+{
+    if (qrn_stream_splits_sums(qrn_form_of(dtype))) {
+        const int sum = (int16_t)word + ((int)word >> 16), low = ((sum + 64) & 127) - 64;
+        x[QRN_PANEL_K + j] = (uint8_t)low;
+        x[QRN_PANEL_K + 4 + j] = (uint8_t)((sum - low) >> 7);
+    } else {
+        ((uint32_t *)(x + QRN_PANEL_K))[j] = word;
+    }
+}
+
+/* Rounded ones: a warp has 128 k of a row, three of them under way. */
+template <int dtype, int COLUMNS, class Tiles>
+static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream_params &p, const Tiles &tiles,
+                                                         const qrn_tile &tile, const qrn_stream_shared &s)
+{
+    enum { MANY = 3, WORDS = sizeof(qrn_q8_act) / 4, CODES = WORDS - QRN_PANEL_K / 4 }; /* d, sums, codes */
+    const int lane = qrn_lane(), n = tile.n_rows * p.n_panels;
+#pragma unroll 1
+    for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
+        uint32_t codes[MANY], rest[MANY];
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            const int i = min(first + j * QRN_STREAM_WARPS, n - 1), r = COLUMNS == 1 ? 0 : i / p.n_panels;
+            const uint32_t *from = (const uint32_t *)tiles.x_row(tile, r) + (i - r * p.n_panels) * WORDS;
+            codes[j] = from[CODES + lane];
+            rest[j] = from[min(lane, CODES - 1)];
+        }
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            const int i = first + j * QRN_STREAM_WARPS, r = COLUMNS == 1 ? 0 : i / p.n_panels;
+            if (i >= n) break;
+            const int at = (i - r * p.n_panels) * qrn_stream_rows<COLUMNS>(p) + r;
+            uint8_t *to = s.x + at * QRN_STREAM_X;
+            ((uint32_t *)to)[lane] = codes[j];
+            if (lane == 0) s.d[at] = __uint_as_float(rest[j]);
+            else if (lane < CODES) qrn_stream_put_sum<dtype>(to, lane - 1, rest[j]);
+        }
+    }
+}
+
+/* Those that are rounded here: a warp has 128 k of a row, three of them under way, if registers are left for that. */
+template <int dtype, class Tiles>
+static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_stream_params &p, const Tiles &tiles,
+                                                          const qrn_tile &tile, const qrn_stream_shared &s)
+{
+    enum { MANY = qrn_form_of(dtype).bits == 8 ? 1 : 3 };
+    const int lane = qrn_lane(), n = tile.n_rows * p.n_panels;
+    qrn_q8_act *own = s.own + qrn_warp();
+    for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
+        float v[MANY][4];
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            const int i = min(first + j * QRN_STREAM_WARPS, n - 1), r = i / p.n_panels;
+            qrn_load4((const float *)tiles.x_row(tile, r),
+                      (int64_t)(i - r * p.n_panels) * QRN_PIECE + 4 * lane, p.job.w.k, v[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            const int i = first + j * QRN_STREAM_WARPS, r = i / p.n_panels;
+            if (i >= n) break;
+            const int at = (i - r * p.n_panels) * p.job.tile_rows + r;
+            uint8_t *to = s.x + at * QRN_STREAM_X;
+            __syncwarp();
+            qrn_store_q8_act(own, v[j]);
+            __syncwarp();
+            ((uint32_t *)to)[lane] = ((const uint32_t *)own->q)[lane];
+            if (lane < 4) qrn_stream_put_sum<dtype>(to, lane, ((const uint32_t *)own->sum)[lane]);
+            if (lane == 0) s.d[at] = own->d;
+        }
+    }
+}
+
+#endif
