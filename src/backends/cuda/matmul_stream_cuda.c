@@ -10,7 +10,11 @@ QRN_CUDA_IMAGE(matmul_stream_mlx_sm90a);
 /* Rows of x and slots that are served: others read a matrix once for more rows.  A ring of LEAST_STAGES is as good as
  * any for a block whose share is little more; one row of x with a LONG_SHARE, in panels, gains by another stage even
  * where no block of the next launch has room beside it then. */
-enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 3, LONG_SHARE = 8 * QRN_STREAM_PANELS };
+enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 6, LONG_SHARE = 16 * QRN_STREAM_PANELS };
+
+/* Before its turn a launch copies EARLY stages at once, others at PACE bytes a clock, what memory gives each
+ * multiprocessor, and asks for ASKED more. */
+enum { EARLY = 2, PACE = 18, ASKED = 12 };
 
 #define STREAM(file, NAME)                                                                     \
     [QRN_##NAME] = {{qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream1_" #NAME, \
@@ -49,7 +53,7 @@ static bool fits(const struct qrn_matmul_params *p, int tile_rows, int64_t share
                  struct cut *out)
 {
     const int64_t of_x = panels_of(p) * tile_rows * (QRN_STREAM_X + (int64_t)sizeof(float)),
-                  of_sums = (int64_t)QRN_STREAM_PANELS * tile_rows * QRN_STREAM_P * (int64_t)sizeof(float),
+                  of_sums = (int64_t)qrn_stream_stage_sums(tile_rows) * (int64_t)sizeof(float),
                   stage = QRN_STREAM_PANELS * p->w.panel_bytes;
     int64_t n = (shared - of_x) / (stage + of_sums);
     if (n > QRN_STREAM_STAGES) n = QRN_STREAM_STAGES;
@@ -64,7 +68,7 @@ static bool find_cut(const struct qrn_matmul_params *p, int64_t share, struct cu
     if (rows > p->most_rows) rows = (int)p->most_rows;
     if (panels_of(p) > 4096) return false;
     for (; rows > 0; rows--) {
-        const int least = rows == 1 && share >= LONG_SHARE ? LEAST_STAGES + 1 : LEAST_STAGES;
+        const int least = rows == 1 && share >= LONG_SHARE ? LEAST_STAGES + 2 : LEAST_STAGES;
         if (fits(p, rows, QRN_STREAM_HALF_SHARED, least, out)) return true;
         if (fits(p, rows, QRN_FEW_MOST_SHARED, LEAST_STAGES, out)) return true;
     }
@@ -97,14 +101,16 @@ bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul
                             int64_t n_tiles, struct qrn_matmul_stream_params *p,
                             struct qrn_cuda_grid *grid)
 {
-    const int64_t n_wanted = groups_of(job) * (n_tiles ? n_tiles : 1); /* groups, all rows of x at once */
+    const int64_t n_wanted =
+        groups_of(job) * (n_tiles ? n_tiles : 1); /* groups, all rows of x at once */
     struct cut cut;
     if (!find_cut(job, n_wanted * panels_of(job) / n_blocks_of(cuda, n_wanted), &cut)) return false;
     *p = (struct qrn_matmul_stream_params){.job = *job};
     qrn_cuda_cut_rows(&p->job, cut.tile_rows, false);
     if (n_tiles) p->job.n_tiles = n_tiles;
-    const int64_t n_groups = groups_of(job) * p->job.n_tiles, n_blocks = n_blocks_of(cuda, n_groups),
-                  n_panels = n_groups * panels_of(job), stage = QRN_STREAM_PANELS * job->w.panel_bytes,
+    const int64_t n_groups = groups_of(job) * p->job.n_tiles,
+                  n_blocks = n_blocks_of(cuda, n_groups), n_panels = n_groups * panels_of(job),
+                  stage = QRN_STREAM_PANELS * job->w.panel_bytes,
                   shared_bytes = cut.shared_bytes < QRN_FEW_ALONE_SHARED ? QRN_FEW_ALONE_SHARED
                                                                          : cut.shared_bytes;
     p->handover = cuda->handover;
@@ -113,11 +119,16 @@ bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul
     p->n_panels = (int32_t)panels_of(job);
     p->n_groups = (int32_t)groups_of(job);
     p->n_stages = cut.n_stages;
-    p->n_early = cut.n_stages / 2;
+    /* Where ids are needed it is its turn when it begins to copy. */
+    const bool waits = !job->ids && !n_tiles;
+    p->n_early = waits ? EARLY : cut.n_stages;
+    p->n_asked = waits ? ASKED : 0;
+    p->pace = (int32_t)(stage / PACE);
     p->stage_bytes = (int32_t)stage;
     p->flip = QRN_STREAM_FLIP;
-    p->ring_at = cut.n_stages * p->job.tile_rows * (int32_t)sizeof(float) * QRN_STREAM_PANELS * QRN_STREAM_P;
-    p->x_at = p->ring_at + cut.n_stages * p->stage_bytes;
+    p->sums_at = cut.n_stages * p->stage_bytes;
+    p->x_at = p->sums_at +
+              cut.n_stages * qrn_stream_stage_sums(p->job.tile_rows) * (int32_t)sizeof(float);
     p->d_at = p->x_at + p->n_panels * p->job.tile_rows * QRN_STREAM_X;
     *grid = (struct qrn_cuda_grid){.n_blocks = n_blocks,
                                    .n_threads = QRN_STREAM_THREADS,

@@ -9,11 +9,12 @@
 QRN_PARAMS_BEGIN
 
 enum {
-    QRN_STREAM_PANELS = 8,  /* of a stage, at most */
+    QRN_STREAM_PANELS = 4,  /* of a stage, at most */
+    QRN_STREAM_TEAM = 2,    /* warps that share a stage */
     QRN_STREAM_COLUMNS = 8, /* rows of x at once, at most */
-    QRN_STREAM_STAGES = 7,  /* at most */
+    QRN_STREAM_STAGES = 14, /* at most */
     QRN_STREAM_X = 144,      /* bytes of 128 k of a row of x in shared memory: codes, eight sums */
-    QRN_STREAM_P = 36,       /* floats of a column's sums of a panel: of 32 rows, then d */
+    QRN_STREAM_P = 36,       /* floats of a column's sums of a panel, of 32 rows: columns begin in other banks */
     QRN_STREAM_THREADS = 448 /* twelve warps that multiply, one that adds, one that copies */
 };
 
@@ -26,6 +27,12 @@ enum {
     QRN_FEW_ALONE_SHARED = 116 * 1024,
     QRN_FEW_MOST_SHARED = 220 * 1024
 };
+
+/* Floats of a stage's sums: of each panel and row of x those of its rows, then of each row of x d of its panels. */
+QRN_FORM_FUNCTION int qrn_stream_stage_sums(int tile_rows)
+{
+    return QRN_STREAM_PANELS * tile_rows * (QRN_STREAM_P + 1);
+}
 
 /* What turns codes that were shifted up into signed levels; a parameter, so that it stays in a register. */
 #define QRN_STREAM_FLIP 0x80808080u
@@ -42,9 +49,10 @@ struct qrn_matmul_stream_params {
     int32_t share, n_longer;    /* panels that a block takes; blocks that take one more */
     int32_t n_panels, n_groups; /* of a group; of a matrix */
     int32_t n_stages, stage_bytes;
-    int32_t n_early; /* stages copied before the launch before has ended */
-    uint32_t flip;   /* see matmul_stream_panel.cuh */
-    int32_t ring_at, x_at, d_at, rest; /* in shared memory, which begins with sums */
+    int32_t n_early, pace; /* before the launch's turn: stages copied at once, clocks from each other one to the next */
+    int32_t n_asked;       /* stages that the second cache is asked for then */
+    uint32_t flip;         /* see matmul_stream_panel.cuh */
+    int32_t sums_at, x_at, d_at, rest; /* in shared memory, which begins with the ring */
 };
 
 QRN_PARAMS_END

@@ -29,8 +29,8 @@
         name##_body(p);                                                         \
     }                                                                           \
     static __device__ __forceinline__ void name##_body(const struct params &p)
-/* All of a block's dynamic shared memory, as an array. */
-#define QRN_DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
+/* All of a block's dynamic shared memory, as an array; aligned for bulk copies, which take longer to other places. */
+#define QRN_DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
 #endif
 
 #define QRN_ALL_OF_WARP 0xffffffffu
@@ -56,6 +56,21 @@ static __device__ __forceinline__ void qrn_grid_waits()
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+
+/* Clocks of this multiprocessor.  On the emulator, where a thread that looks at them holds up all others, they stand. */
+#ifdef QRN_EMULATED
+enum { QRN_CLOCK_STANDS = 1 };
+static inline long long qrn_clock()
+{
+    return 0;
+}
+#else
+enum { QRN_CLOCK_STANDS = 0 };
+static __device__ __forceinline__ long long qrn_clock()
+{
+    return clock64();
+}
+#endif
 
 /* Asks for the line at p, which will be read soon. */
 static __device__ __forceinline__ void qrn_prefetch(const void *p)

@@ -6,12 +6,13 @@
  * with one row of x, 300 with eight, of 528; so all depends on copies never stopping.
  *
  * Each multiprocessor has one block, which takes an equal share of all panels: a stream of bytes, copied
- * by one thread into a ring of stages of up to eight panels of a group of 32 rows.  Weights depend on
- * nothing that was launched before: the first stages are copied while that ends.
+ * by one thread into a ring of stages of up to four panels of a group of 32 rows.  Weights depend on
+ * nothing that was launched before: the ring is filled while that ends, and the second cache asked for more.
  *
- * Twelve warps take panels in turn, which hides that each instruction waits for the one before, and leave
- * what a panel adds to outputs in shared memory.  Another warp adds that up meanwhile, a lane a row, k
- * ascending: the order that other products have.
+ * Two warps share a stage, six such teams take stages in turn, which hides that each instruction waits for the
+ * one before, and leave what a panel adds to outputs in shared memory.  Another warp adds that up meanwhile, a
+ * lane a row, k ascending: the order that other products have.  It has 250 clocks for a stage and needs 150, in
+ * 40 instructions: one more that waits, an address worked out anew, and it is what all wait for.
  *
  * A group that a share's end cuts is summed by two blocks.  The first one begins with its part of that
  * group, and hands the sum over; the second one does its part last of all, long after.  It is no waiting for
@@ -31,15 +32,15 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
 {
     const qrn_panel_form form = qrn_panel_form_of(dtype, p.job.w);
     const int lane = qrn_lane(), panel_bytes = (int)p.job.w.panel_bytes;
-    int i_tile = -1, at = qrn_warp(), n_rows = 1; /* at: panels before this warp's next one */
-    int piece_before = -1;
+    const int team = qrn_warp() / QRN_STREAM_TEAM, part = qrn_warp() % QRN_STREAM_TEAM;
+    int i_tile = -1, n_rows = 1;
+    int next = team < p.n_stages ? team : INT32_MAX / 2; /* stages from the piece's first to the team's next one */
     qrn_stream_place ring;
     qrn_stream_walk walk;
-    walk.start(share, p.n_panels);
+    ring.at = team;
     qrn_grid_waits();
-    while (walk.end) {
-        if (walk.piece != piece_before &&
-            (i_tile < 0 || (tiles.has_own_x(i_tile) && walk.group / p.n_groups != i_tile))) {
+    for (walk.start(share, p.n_panels); walk.end; walk.next(share, p.n_panels)) {
+        if (i_tile < 0 || (tiles.has_own_x(i_tile) && walk.group / p.n_groups != i_tile)) {
             i_tile = walk.group / p.n_groups;
             const qrn_tile tile = tiles.at(i_tile);
             if (COLUMNS > 1) n_rows = tile.n_rows;
@@ -48,25 +49,28 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
             else qrn_stream_round_x<dtype>(p, tiles, tile, s);
             qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
         }
-        const int n_here = walk.n_here(), piece = walk.piece;
-        /* All warps come to all stages: a round ahead of copies or behind them parities would deceive them. */
-        qrn_barrier_wait(&s.places[ring.at].full, ring.parity);
-        if (at < n_here) {
+        const int n_stages = walk.n_stages();
+        while (next < n_stages) {
+            const int begin = walk.panel + next * QRN_STREAM_PANELS,
+                      n_here = min(walk.end - begin, (int)QRN_STREAM_PANELS);
+            float *sums = qrn_stream_sums<COLUMNS>(p, s, ring.at);
+            qrn_barrier_wait(&s.places[ring.at].full, ring.parity);
             qrn_barrier_wait(&s.places[ring.at].taken, ring.parity ^ 1);
-            const int first = (walk.panel + at) * qrn_stream_rows<COLUMNS>(p);
-            const uint8_t *panel = (const uint8_t *)s.ring + ring.at * p.stage_bytes + at * panel_bytes,
-                          *x = s.x + first * QRN_STREAM_X;
-            float *to = qrn_stream_sums<COLUMNS>(p, s, ring.at) + at * qrn_stream_rows<COLUMNS>(p) * QRN_STREAM_P;
-            if (lane < n_rows) to[lane * QRN_STREAM_P + QRN_PANEL_ROWS] = s.d[first + lane];
-            if constexpr (COLUMNS == 1) to[lane] = qrn_stream_panel_of_one<dtype>(form, p.flip, panel, x);
-            else qrn_stream_panel_of_eight<dtype>(form, p.flip, panel, x, n_rows, to);
-            at += QRN_STREAM_WARPS;
+#pragma unroll 1
+            for (int at = part; at < n_here; at += QRN_STREAM_TEAM) {
+                const int first = (begin + at) * qrn_stream_rows<COLUMNS>(p);
+                const uint8_t *panel = (const uint8_t *)s.ring + ring.at * p.stage_bytes + at * panel_bytes,
+                              *x = s.x + first * QRN_STREAM_X;
+                float *to = sums + at * qrn_stream_rows<COLUMNS>(p) * QRN_STREAM_P;
+                const float d = s.d[first + (COLUMNS == 1 ? 0 : min(lane, n_rows - 1))];
+                if constexpr (COLUMNS == 1) to[lane] = qrn_stream_panel_of_one<dtype>(form, p.flip, panel, x);
+                else qrn_stream_panel_of_eight<dtype>(form, p.flip, panel, x, n_rows, to);
+                if (lane < n_rows) sums[qrn_stream_d_at<COLUMNS>(p, lane) + at] = d;
+            }
+            qrn_barrier_arrive_warp(&s.places[ring.at].done);
+            next += ring.next_of(team, p.n_stages);
         }
-        qrn_barrier_arrive_warp(&s.places[ring.at].done);
-        at -= n_here;
-        walk.next(share, p.n_panels);
-        piece_before = piece;
-        ring.next(p.n_stages);
+        next -= n_stages;
     }
 }
 
@@ -76,81 +80,123 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
 template <class Tiles> struct qrn_stream_copies {
     const Tiles &tiles;
     qrn_stream_walk walk;
-    int piece = -1;
-    const uint8_t *weights = nullptr; /* of the piece: panel 0 of its group */
-    const uint64_t once = qrn_read_once();
+    const uint8_t *from; /* the next panel */
+    int left;            /* panels of the piece; 0: there are no more */
 
     __device__ __forceinline__ qrn_stream_copies(const qrn_matmul_stream_params &p, const Tiles &of,
                                                  const qrn_share &share)
         : tiles(of)
     {
         walk.start(share, p.n_panels);
+        find(p);
     }
-    /* Finds where the stage is; false past the last. */
-    __device__ __forceinline__ bool find(const qrn_matmul_stream_params &p)
+    __device__ __forceinline__ void find(const qrn_matmul_stream_params &p)
     {
-        if (walk.end == 0) return false;
-        if (walk.piece == piece) return true;
+        left = walk.end ? walk.end - walk.panel : 0;
+        if (left == 0) return;
         const int i_tile = p.job.n_tiles > 1 ? walk.group / p.n_groups : 0;
-        piece = walk.piece;
-        weights = tiles.weights(tiles.at(i_tile)) + (walk.group - i_tile * p.n_groups) * p.job.w.group_bytes;
-        return true;
+        from = tiles.weights(tiles.at(i_tile)) + (walk.group - i_tile * p.n_groups) * p.job.w.group_bytes +
+               walk.panel * (int)p.job.w.panel_bytes;
+    }
+    /* Bytes of the next stage, at `from`. */
+    __device__ __forceinline__ int n_bytes(const qrn_matmul_stream_params &p) const
+    {
+        return left >= QRN_STREAM_PANELS ? p.stage_bytes : left * (int)p.job.w.panel_bytes;
+    }
+    __device__ __forceinline__ void next(const qrn_matmul_stream_params &p, const qrn_share &share)
+    {
+        from += p.stage_bytes;
+        left -= QRN_STREAM_PANELS;
+        if (left > 0) return;
+        walk.next(share, p.n_panels);
+        find(p);
     }
     __device__ __forceinline__ void copy(const qrn_matmul_stream_params &p, const qrn_share &share,
-                                         const qrn_stream_shared &s, int at)
+                                         const qrn_stream_shared &s, int at, uint64_t once)
     {
-        const int n_here = walk.n_here(), n_bytes = n_here * (int)p.job.w.panel_bytes;
-        if (!find(p)) return;
-        qrn_barrier_arrive_expecting(&s.places[at].full, n_bytes);
-        qrn_bulk_copy_hinted(s.ring + at * p.stage_bytes, weights + walk.panel * (int)p.job.w.panel_bytes, n_bytes,
-                             &s.places[at].full, once);
-        walk.next(share, p.n_panels);
+        qrn_barrier_arrive_expecting(&s.places[at].full, n_bytes(p));
+        qrn_bulk_copy_hinted(s.ring + at * p.stage_bytes, from, n_bytes(p), &s.places[at].full, once);
+        next(p, share);
     }
 };
 
-/* The first stages before what was launched before has ended, if no ids are needed: not so many that what is
- * small there waits for memory.  Then the rest of the ring, and a stage for each that is multiplied. */
+/* What is done before a launch's turn is done at a pace, so that what is small and runs meanwhile does not wait for
+ * memory. */
+struct qrn_stream_pace {
+    volatile int *turn; /* not 0: it has come */
+    int each;           /* clocks */
+    long long next;
+
+    __device__ __forceinline__ qrn_stream_pace(const qrn_matmul_stream_params &p, const qrn_stream_shared &s)
+        : turn(s.turn), each(p.pace), next(qrn_clock() + p.n_early * p.pace)
+    {
+    }
+    /* Waits for its time, or for the turn; whether that has come. */
+    __device__ __forceinline__ bool wait()
+    {
+        bool on = *turn != 0 || QRN_CLOCK_STANDS;
+        while (!on && qrn_clock() < next) on = *turn != 0;
+        next += each;
+        return on;
+    }
+};
+
+/* The ring, and a stage for each that is multiplied.  Before the launch's turn the first stages at once, if no ids are
+ * needed, and the others at a pace; then the second cache is asked for more. */
 template <class Tiles>
 static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_stream_params &p, const Tiles &tiles,
                                                              const qrn_stream_shared &s, const qrn_share &share)
 {
+    const uint64_t once = qrn_read_once();
     qrn_stream_place ring;
     qrn_stream_copies<Tiles> copies(p, tiles, share);
+    qrn_stream_pace pace(p, s);
 #pragma unroll 1
-    for (int i = 0; i < p.n_stages; i++) {
-        if (i == p.n_early) qrn_grid_waits();
-        copies.copy(p, share, s, i);
+    for (int i = 0; i < p.n_stages && copies.left; i++) {
+        if (i >= p.n_early) pace.wait();
+        copies.copy(p, share, s, i, once);
     }
-    while (copies.walk.end) {
+    qrn_stream_copies<Tiles> asks = copies;
+#pragma unroll 1
+    for (int i = 0; i < p.n_asked && asks.left && !pace.wait(); i++) {
+        qrn_prefetch_bulk(asks.from, asks.n_bytes(p));
+        asks.next(p, share);
+    }
+    while (copies.left) {
         qrn_barrier_wait(&s.places[ring.at].done, ring.parity);
-        copies.copy(p, share, s, ring.at);
+        copies.copy(p, share, s, ring.at, once);
         ring.next(p.n_stages);
     }
 }
 
 /* --- the warp that adds --- */
 
-/* The sums of a stage with n_here panels, each lane its row's; says when all are read. */
-template <int COLUMNS, int AT_ONCE, class Read>
-static __device__ __forceinline__ void qrn_stream_add(const float *sums, int tile_rows, int n_here, int n_rows,
-                                                      float (&acc)[COLUMNS], const Read &read)
+/* N panels' sums of a stage, each lane its row's, from panel `first` on; says when they are read. */
+template <int COLUMNS, int N, class Read>
+static __device__ __forceinline__ void qrn_stream_add(const qrn_matmul_stream_params &p, const float *sums, int first,
+                                                      int n_rows, float (&acc)[COLUMNS], const Read &read)
 {
-    for (int first = 0; first < n_here; first += AT_ONCE) {
-        float p[AT_ONCE][COLUMNS], d[AT_ONCE][COLUMNS];
+    float e[COLUMNS][N], d[COLUMNS][N];
 #pragma unroll
-        for (int i = 0; i < AT_ONCE * COLUMNS; i++) {
-            const int at = i / COLUMNS, r = i % COLUMNS;
-            const float *from = sums + ((first + at) * tile_rows + min(r, n_rows - 1)) * QRN_STREAM_P;
-            p[at][r] = from[qrn_lane()];
-            d[at][r] = from[QRN_PANEL_ROWS];
-        }
-        if (first + AT_ONCE >= n_here) read();
+    for (int r = 0; r < COLUMNS; r++) {
+        const int row = COLUMNS == 1 ? 0 : min(r, n_rows - 1);
 #pragma unroll
-        for (int i = 0; i < AT_ONCE * COLUMNS; i++) {
-            const int at = i / COLUMNS, r = i % COLUMNS;
-            acc[r] = fmaf(p[at][r], d[at][r], acc[r]);
+        for (int i = 0; i < N; i++)
+            e[r][i] = sums[((first + i) * qrn_stream_rows<COLUMNS>(p) + row) * QRN_STREAM_P + qrn_lane()];
+        const float *of_row = sums + qrn_stream_d_at<COLUMNS>(p, row) + first;
+        if (N == 4) {
+            const float4 four = *(const float4 *)of_row;
+            d[r][0] = four.x, d[r][1 % N] = four.y, d[r][2 % N] = four.z, d[r][3 % N] = four.w;
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; i++) d[r][i] = of_row[i];
         }
     }
+    read();
+#pragma unroll
+    for (int i = 0; i < N; i++)
+#pragma unroll
+        for (int r = 0; r < COLUMNS; r++) acc[r] = fmaf(e[r][i], d[r][i], acc[r]);
 }
 
 /* Where rows of the tile go: a lane has one. */
@@ -178,47 +224,43 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
                                                        const qrn_stream_shared &s, const qrn_share &share)
 {
     qrn_stream_handover *handover = (qrn_stream_handover *)(uintptr_t)p.handover;
-    const int lane = qrn_lane();
-    int i_tile = -1;
-    int n_rows = 0;
+    int i_tile = -1, n_rows = 0;
     bool is_none = false;
     uint64_t out = 0;
-    float acc[COLUMNS];
-    bool begins = true;
     qrn_stream_place ring;
     qrn_stream_walk walk;
-    walk.start(share, p.n_panels);
-    while (walk.end) {
-        if (begins) {
-            if (walk.group / p.n_groups != i_tile) {
-                i_tile = walk.group / p.n_groups;
-                const qrn_tile tile = tiles.at(i_tile);
-                n_rows = tile.n_rows;
-                is_none = tiles.is_none(tile);
-                out = qrn_stream_out(tiles, tile);
-            }
-#pragma unroll
-            for (int r = 0; r < COLUMNS; r++) acc[r] = 0.0f;
-            if (walk.panel) qrn_take_over<COLUMNS>(handover + blockIdx.x, n_rows, acc);
+    for (walk.start(share, p.n_panels); walk.end; walk.next(share, p.n_panels)) {
+        if (walk.group / p.n_groups != i_tile) {
+            i_tile = walk.group / p.n_groups;
+            const qrn_tile tile = tiles.at(i_tile);
+            n_rows = tile.n_rows;
+            is_none = tiles.is_none(tile);
+            out = qrn_stream_out(tiles, tile);
         }
-        qrn_barrier_wait(&s.places[ring.at].done, ring.parity);
-        const float *from = qrn_stream_sums<COLUMNS>(p, s, ring.at);
-        const int n_here = walk.n_here();
-        const auto read = [&] { qrn_barrier_arrive_warp(&s.places[ring.at].taken); };
-        if (n_here == QRN_STREAM_PANELS)
-            qrn_stream_add<COLUMNS, COLUMNS == 1 ? QRN_STREAM_PANELS : 2>(from, qrn_stream_rows<COLUMNS>(p),
-                                                                          QRN_STREAM_PANELS, n_rows, acc, read);
-        else
-            qrn_stream_add<COLUMNS, 1>(from, qrn_stream_rows<COLUMNS>(p), n_here, n_rows, acc, read);
-        const int end = walk.end, piece = walk.piece;
-        const int64_t n = (int64_t)(walk.group - i_tile * p.n_groups) * QRN_PANEL_ROWS + lane;
-        walk.next(share, p.n_panels);
-        begins = walk.piece != piece || walk.end == 0;
-        if (begins && end < p.n_panels)
+        float acc[COLUMNS];
+#pragma unroll
+        for (int r = 0; r < COLUMNS; r++) acc[r] = 0.0f;
+        if (walk.panel) qrn_take_over<COLUMNS>(handover + blockIdx.x, n_rows, acc);
+#pragma unroll 1
+        for (int left = walk.end - walk.panel; left > 0; left -= QRN_STREAM_PANELS) {
+            qrn_stream_barriers *place = &s.places[ring.at];
+            const float *sums = qrn_stream_sums<COLUMNS>(p, s, ring.at);
+            const auto read = [&] { qrn_barrier_arrive_warp(&place->taken); };
+            qrn_barrier_wait(&place->done, ring.parity);
+            if (left >= QRN_STREAM_PANELS) {
+                qrn_stream_add<COLUMNS, QRN_STREAM_PANELS>(p, sums, 0, n_rows, acc, read);
+            } else {
+#pragma unroll 1
+                for (int i = 0; i < left; i++) qrn_stream_add<COLUMNS, 1>(p, sums, i, n_rows, acc, [] {});
+                read();
+            }
+            ring.next(p.n_stages);
+        }
+        if (walk.end < p.n_panels)
             qrn_hand_over<COLUMNS>(handover + blockIdx.x + 1, n_rows, acc);
-        else if (begins)
-            qrn_stream_store<COLUMNS>(p, n_rows, is_none, out, n, acc);
-        ring.next(p.n_stages);
+        else
+            qrn_stream_store<COLUMNS>(p, n_rows, is_none, out,
+                                      (int64_t)(walk.group - i_tile * p.n_groups) * QRN_PANEL_ROWS + qrn_lane(), acc);
     }
 }
 
@@ -230,22 +272,25 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     QRN_DYNAMIC_SHARED(char, memory);
     __shared__ qrn_stream_barriers places[QRN_STREAM_STAGES];
     __shared__ qrn_q8_act own[QRN_STREAM_WARPS];
-    const qrn_share share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
+    __shared__ int turn;
+    __shared__ qrn_share share;
     qrn_stream_shared s;
-    s.sums = (float *)memory;
-    s.ring = memory + p.ring_at;
+    s.ring = memory;
+    s.sums = (float *)(memory + p.sums_at);
     s.x = (uint8_t *)memory + p.x_at;
     s.d = (float *)(memory + p.d_at);
-    s.places = places, s.own = own;
-    qrn_hold(s.places);
+    s.places = places, s.own = own, s.turn = &turn;
+    qrn_hold_shared(s.places), qrn_hold_shared(s.sums);
     if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
 #pragma unroll 1
         for (int i = 0; i < p.n_stages; i++) {
             qrn_barrier_init(&places[i].full, 1);
-            qrn_barrier_init(&places[i].done, QRN_STREAM_WARPS * QRN_WARP_ARRIVALS);
+            qrn_barrier_init(&places[i].done, QRN_STREAM_TEAM * QRN_WARP_ARRIVALS);
             qrn_barrier_init(&places[i].taken, QRN_WARP_ARRIVALS);
         }
         qrn_barriers_are_ready();
+        share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
+        turn = 0;
     }
     __syncthreads();
     if (qrn_warp() == QRN_STREAM_WARPS) {
@@ -257,6 +302,7 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
         qrn_stream_multiplies<dtype, COLUMNS>(p, tiles, s, share);
     } else {
         qrn_grid_waits();
+        *s.turn = 1;
         tiles.adds_begin();
         qrn_stream_adds<COLUMNS>(p, tiles, s, share);
     }

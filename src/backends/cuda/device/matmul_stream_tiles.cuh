@@ -8,22 +8,23 @@
 #include "backends/cuda/device/matmul_stream_panel.cuh"
 #include "backends/cuda/device/shares.cuh"
 
-/* Warps that multiply; the one after them copies, the last one adds. */
-enum { QRN_STREAM_WARPS = QRN_STREAM_THREADS / 32 - 2 };
-static_assert((int)QRN_STREAM_WARPS >= (int)QRN_STREAM_PANELS, "a warp has no two panels of a stage");
+/* Warps that multiply, in teams that take stages in turn; the one after them copies, the last one adds. */
+enum {
+    QRN_STREAM_WARPS = QRN_STREAM_THREADS / 32 - 2,
+    QRN_STREAM_TEAMS = QRN_STREAM_WARPS / QRN_STREAM_TEAM
+};
+static_assert(QRN_STREAM_WARPS % QRN_STREAM_TEAM == 0 && QRN_STREAM_TEAM <= QRN_STREAM_PANELS, "");
 
-/* A share's stages; groups are counted over all tiles of rows of x. */
+/* A share's pieces, groups or parts of one; groups are counted over all tiles of rows of x. */
 struct qrn_stream_walk : qrn_share_walk {
     __device__ __forceinline__ void next(const qrn_share &s, int n_panels)
     {
-        panel += QRN_STREAM_PANELS;
-        if (panel < end) return;
         piece++;
         find(s, n_panels);
     }
-    __device__ __forceinline__ int n_here() const
+    __device__ __forceinline__ int n_stages() const
     {
-        return min(end - panel, (int)QRN_STREAM_PANELS);
+        return (end - panel + QRN_STREAM_PANELS - 1) / QRN_STREAM_PANELS;
     }
 };
 
@@ -36,9 +37,20 @@ struct qrn_stream_place {
         at = 0;
         parity ^= 1;
     }
+    /* The next one of a team; how many stages on that is.  A place is always the same team's, or one that runs ahead
+     * would take a round before for its own. */
+    __device__ __forceinline__ int next_of(int team, int n)
+    {
+        const int before = at;
+        at += QRN_STREAM_TEAMS;
+        if (at < n) return QRN_STREAM_TEAMS;
+        at = team;
+        parity ^= 1;
+        return n - before + team;
+    }
 };
 
-/* Of a place in the ring: it is copied, multiplied by all warps, its sums are read. */
+/* Of a place in the ring: it is copied, multiplied by its team, its sums are read. */
 struct qrn_stream_barriers {
     qrn_barrier full, done, taken;
 };
@@ -49,6 +61,7 @@ struct qrn_stream_shared {
     uint8_t *x;      /* [panel][row][QRN_STREAM_X] */
     qrn_stream_barriers *places; /* of the ring */
     qrn_q8_act *own; /* of each warp */
+    volatile int *turn; /* not 0: this launch's has come */
 };
 
 /* Rows of x that lie side by side. */
@@ -57,12 +70,17 @@ template <int COLUMNS> static __device__ __forceinline__ int qrn_stream_rows(con
     return COLUMNS == 1 ? 1 : p.job.tile_rows;
 }
 
-/* Sums of a stage. */
+/* Sums of a stage, and of row r of x where d of its panels are. */
 template <int COLUMNS>
 static __device__ __forceinline__ float *qrn_stream_sums(const qrn_matmul_stream_params &p, const qrn_stream_shared &s,
                                                          int place)
 {
-    return s.sums + place * (QRN_STREAM_PANELS * QRN_STREAM_P) * qrn_stream_rows<COLUMNS>(p);
+    return s.sums + place * qrn_stream_stage_sums(qrn_stream_rows<COLUMNS>(p));
+}
+template <int COLUMNS>
+static __device__ __forceinline__ int qrn_stream_d_at(const qrn_matmul_stream_params &p, int r)
+{
+    return QRN_STREAM_PANELS * (QRN_STREAM_P * qrn_stream_rows<COLUMNS>(p) + r);
 }
 
 /* What the groups of a launch are made of: tiles of as many groups each, a matrix with some rows of x.  One matrix

@@ -173,6 +173,18 @@ template <class T> static __device__ __forceinline__ void qrn_hold(T *&p)
 #endif
 }
 
+/* The same of one to shared memory. */
+template <class T> static __device__ __forceinline__ void qrn_hold_shared(T *&p)
+{
+#ifndef QRN_EMULATED
+    uint32_t address = qrn_shared_address(p);
+    asm volatile("" : "+r"(address));
+    p = (T *)__cvta_shared_to_generic(address);
+#else
+    (void)p;
+#endif
+}
+
 /* A ring's stage and parity, moved on round after round. */
 template <int n_stages> struct qrn_ring {
     int stage = 0, parity = 0;
