@@ -239,69 +239,68 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_few_params &p
 
 /* --- the warp that adds --- */
 
-template <int ROWS>
+template <int ROWS, int COLUMNS>
 static __device__ __forceinline__ void store(const qrn_matmul_few_params &p, uint64_t out, int64_t n,
-                                             const float (&acc)[QRN_FEW_COLUMNS])
+                                             const float (&acc)[COLUMNS])
 {
 #pragma unroll
-    for (int r = 0; r < QRN_FEW_COLUMNS; r++) {
+    for (int r = 0; r < COLUMNS; r++) {
         float *row = (float *)(uintptr_t)__shfl_sync(QRN_ALL_OF_WARP, out, r);
         if (r < p.n_rows && n < p.job.w.n && qrn_lane() < ROWS) row[n] = acc[r];
     }
 }
 
 /* Adds N panels one after the other, whose sums are read together. */
-template <int N>
-static __device__ __forceinline__ void add_panels(const qrn_matmul_few_params &p, const few_shared &s,
-                                                  few_place &ring, float (&acc)[QRN_FEW_COLUMNS])
+template <int N, int COLUMNS>
+static __device__ __forceinline__ void add_panels(const few_shared &s, int n_rows, int n_slots, few_place &ring,
+                                                  float (&acc)[COLUMNS])
 {
-    float e[N][QRN_FEW_COLUMNS];
+    float e[N][COLUMNS];
+    int at[N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        const float *from = s.sums + ring.at * p.n_rows * QRN_FEW_P + qrn_lane();
-        qrn_barrier_wait(&s.done[ring.at], ring.parity);
-#pragma unroll
-        for (int r = 0; r < QRN_FEW_COLUMNS; r++)
-            if (r < p.n_rows) e[i][r] = from[r * QRN_FEW_P];
-        qrn_barrier_arrive_warp(&s.taken[ring.at]);
-        ring.next(p.n_slots);
+        at[i] = ring.at;
+        qrn_barrier_wait(&s.done[at[i]], ring.parity);
+        ring.next(n_slots);
     }
 #pragma unroll
     for (int i = 0; i < N; i++)
 #pragma unroll
-        for (int r = 0; r < QRN_FEW_COLUMNS; r++)
-            if (r < p.n_rows) acc[r] += e[i][r];
+        for (int r = 0; r < COLUMNS; r++)
+            if (r < n_rows) e[i][r] = s.sums[(at[i] * n_rows + r) * QRN_FEW_P + qrn_lane()];
+#pragma unroll
+    for (int i = 0; i < N; i++) qrn_barrier_arrive_warp(&s.taken[at[i]]);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+#pragma unroll
+        for (int r = 0; r < COLUMNS; r++)
+            if (r < n_rows) acc[r] += e[i][r];
 }
 
-/* A lane has a row of weights; of 16 rows half of them have none. */
-template <int ROWS>
+/* A lane has a row of weights; of 16 rows half of them have none.  One row of x has a form of its own: what eight
+ * columns take for a panel, a hundred instructions, is longer than its bytes take to come. */
+template <int ROWS, int COLUMNS>
 static __device__ __forceinline__ void adds(const qrn_matmul_few_params &p, const few_shared &s,
                                             const qrn_share &share)
 {
     enum { AT_ONCE = 4 };
     qrn_stream_handover *handover = (qrn_stream_handover *)(uintptr_t)p.handover + blockIdx.x;
-    const int lane = qrn_lane();
-    const uint64_t out = lane < p.n_rows ? (uint64_t)(uintptr_t)qrn_out_row(p.job, lane) : 0;
-    float acc[QRN_FEW_COLUMNS];
+    const int lane = qrn_lane(), n_rows = COLUMNS == 1 ? 1 : p.n_rows;
+    const uint64_t out = lane < n_rows ? (uint64_t)(uintptr_t)qrn_out_row(p.job, lane) : 0;
     few_place ring;
     qrn_share_walk walk;
-    walk.start(share, p.n_panels);
-    for (int piece = -1; walk.end;) {
-        const int64_t n = (int64_t)walk.group * ROWS + lane;
-        const bool is_cut = walk.end < p.n_panels;
-        if (walk.piece != piece) {
-            piece = walk.piece;
+    for (walk.start(share, p.n_panels); walk.end; walk.next_piece(share, p.n_panels)) {
+        float acc[COLUMNS];
 #pragma unroll
-            for (int r = 0; r < QRN_FEW_COLUMNS; r++) acc[r] = 0.0f;
-            if (walk.panel) qrn_take_over<QRN_FEW_COLUMNS>(handover, p.n_rows, acc);
-        }
-        const int n_panels = walk.end - walk.panel >= AT_ONCE ? (int)AT_ONCE : 1;
-        if (n_panels == AT_ONCE) add_panels<AT_ONCE>(p, s, ring, acc);
-        else add_panels<1>(p, s, ring, acc);
-        walk.next(share, p.n_panels, n_panels);
-        if (walk.piece == piece) continue;
-        if (is_cut) qrn_hand_over<QRN_FEW_COLUMNS>(handover + 1, p.n_rows, acc);
-        else store<ROWS>(p, out, n, acc);
+        for (int r = 0; r < COLUMNS; r++) acc[r] = 0.0f;
+        if (walk.panel) qrn_take_over<COLUMNS>(handover, n_rows, acc);
+        int left = walk.end - walk.panel;
+#pragma unroll 1
+        for (; left >= AT_ONCE; left -= AT_ONCE) add_panels<AT_ONCE, COLUMNS>(s, n_rows, p.n_slots, ring, acc);
+#pragma unroll 1
+        for (; left > 0; left--) add_panels<1, COLUMNS>(s, n_rows, p.n_slots, ring, acc);
+        if (walk.end < p.n_panels) qrn_hand_over<COLUMNS>(handover + 1, n_rows, acc);
+        else store<ROWS, COLUMNS>(p, out, (int64_t)walk.group * ROWS + lane, acc);
     }
 }
 
@@ -318,6 +317,7 @@ template <int ROWS> static __device__ __forceinline__ void matmul_few(const qrn_
     s.x = (uint8_t *)s.ring + p.n_slots * qrn_few_panel_bytes(ROWS);
     s.sums = (float *)(s.x + p.n_panels * p.n_rows * QRN_FEW_X);
     s.full = full, s.empty = empty, s.done = done, s.taken = taken;
+    qrn_hold_shared(s.sums), qrn_hold_shared(s.done), qrn_hold_shared(s.taken);
     if (threadIdx.x == 32 * QRN_FEW_WARPS) {
         for (int i = 0; i < p.n_slots; i++) {
             qrn_barrier_init(&full[i], 1);
@@ -334,7 +334,8 @@ template <int ROWS> static __device__ __forceinline__ void matmul_few(const qrn_
     }
     qrn_grid_waits();
     if (qrn_warp() < QRN_FEW_WARPS) multiplies<ROWS>(p, s, share);
-    else adds<ROWS>(p, s, share);
+    else if (p.n_rows == 1) adds<ROWS, 1>(p, s, share);
+    else adds<ROWS, QRN_FEW_COLUMNS>(p, s, share);
 }
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_few32_bf16, QRN_FEW_THREADS, 2, qrn_matmul_few_params)

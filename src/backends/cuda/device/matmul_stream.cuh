@@ -39,7 +39,7 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     qrn_stream_walk walk;
     ring.at = team;
     qrn_grid_waits();
-    for (walk.start(share, p.n_panels); walk.end; walk.next(share, p.n_panels)) {
+    for (walk.start(share, p.n_panels); walk.end; walk.next_piece(share, p.n_panels)) {
         if (i_tile < 0 || (tiles.has_own_x(i_tile) && walk.group / p.n_groups != i_tile)) {
             i_tile = walk.group / p.n_groups;
             const qrn_tile tile = tiles.at(i_tile);
@@ -108,7 +108,7 @@ template <class Tiles> struct qrn_stream_copies {
         from += p.stage_bytes;
         left -= QRN_STREAM_PANELS;
         if (left > 0) return;
-        walk.next(share, p.n_panels);
+        walk.next_piece(share, p.n_panels);
         find(p);
     }
     __device__ __forceinline__ void copy(const qrn_matmul_stream_params &p, const qrn_share &share,
@@ -229,7 +229,7 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
     uint64_t out = 0;
     qrn_stream_place ring;
     qrn_stream_walk walk;
-    for (walk.start(share, p.n_panels); walk.end; walk.next(share, p.n_panels)) {
+    for (walk.start(share, p.n_panels); walk.end; walk.next_piece(share, p.n_panels)) {
         if (walk.group / p.n_groups != i_tile) {
             i_tile = walk.group / p.n_groups;
             const qrn_tile tile = tiles.at(i_tile);

@@ -17,11 +17,6 @@ static_assert(QRN_STREAM_WARPS % QRN_STREAM_TEAM == 0 && QRN_STREAM_TEAM <= QRN_
 
 /* A share's pieces, groups or parts of one; groups are counted over all tiles of rows of x. */
 struct qrn_stream_walk : qrn_share_walk {
-    __device__ __forceinline__ void next(const qrn_share &s, int n_panels)
-    {
-        piece++;
-        find(s, n_panels);
-    }
     __device__ __forceinline__ int n_stages() const
     {
         return (end - panel + QRN_STREAM_PANELS - 1) / QRN_STREAM_PANELS;

@@ -49,12 +49,16 @@ struct qrn_share_walk {
         piece = 0;
         find(s, n_panels);
     }
+    __device__ __forceinline__ void next_piece(const qrn_share &s, int n_panels)
+    {
+        piece++;
+        find(s, n_panels);
+    }
     __device__ __forceinline__ void next(const qrn_share &s, int n_panels, int n = 1)
     {
         while (end && n >= end - panel) {
             n -= end - panel;
-            piece++;
-            find(s, n_panels);
+            next_piece(s, n_panels);
         }
         panel += n;
     }
