@@ -57,15 +57,13 @@ static __device__ __forceinline__ void qrn_grid_waits()
 #endif
 }
 
-/* Clocks of this multiprocessor.  On the emulator, where a thread that looks at them holds up all others, they stand. */
+/* Clocks of this multiprocessor; on the emulator they stand. */
 #ifdef QRN_EMULATED
-enum { QRN_CLOCK_STANDS = 1 };
 static inline long long qrn_clock()
 {
     return 0;
 }
 #else
-enum { QRN_CLOCK_STANDS = 0 };
 static __device__ __forceinline__ long long qrn_clock()
 {
     return clock64();

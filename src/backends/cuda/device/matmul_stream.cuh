@@ -123,7 +123,7 @@ template <class Tiles> struct qrn_stream_copies {
 /* What is done before a launch's turn is done at a pace, so that what is small and runs meanwhile does not wait for
  * memory. */
 struct qrn_stream_pace {
-    volatile int *turn; /* not 0: it has come */
+    qrn_barrier *turn; /* past phase 0: it has come */
     int each;           /* clocks */
     long long next;
 
@@ -134,8 +134,8 @@ struct qrn_stream_pace {
     /* Waits for its time, or for the turn; whether that has come. */
     __device__ __forceinline__ bool wait()
     {
-        bool on = *turn != 0 || QRN_CLOCK_STANDS;
-        while (!on && qrn_clock() < next) on = *turn != 0;
+        bool on = qrn_barrier_is_past(turn, 0);
+        while (!on && qrn_clock() < next) on = qrn_barrier_is_past(turn, 0);
         next += each;
         return on;
     }
@@ -272,7 +272,7 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     QRN_DYNAMIC_SHARED(char, memory);
     __shared__ qrn_stream_barriers places[QRN_STREAM_STAGES];
     __shared__ qrn_q8_act own[QRN_STREAM_WARPS];
-    __shared__ int turn;
+    __shared__ qrn_barrier turn;
     __shared__ qrn_share share;
     qrn_stream_shared s;
     s.ring = memory;
@@ -288,9 +288,9 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
             qrn_barrier_init(&places[i].done, QRN_STREAM_TEAM * QRN_WARP_ARRIVALS);
             qrn_barrier_init(&places[i].taken, QRN_WARP_ARRIVALS);
         }
+        qrn_barrier_init(&turn, QRN_WARP_ARRIVALS);
         qrn_barriers_are_ready();
         share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
-        turn = 0;
     }
     __syncthreads();
     if (qrn_warp() == QRN_STREAM_WARPS) {
@@ -302,7 +302,7 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
         qrn_stream_multiplies<dtype, COLUMNS>(p, tiles, s, share);
     } else {
         qrn_grid_waits();
-        *s.turn = 1;
+        qrn_barrier_arrive_warp(s.turn);
         tiles.adds_begin();
         qrn_stream_adds<COLUMNS>(p, tiles, s, share);
     }

@@ -56,7 +56,7 @@ struct qrn_stream_shared {
     uint8_t *x;      /* [panel][row][QRN_STREAM_X] */
     qrn_stream_barriers *places; /* of the ring */
     qrn_q8_act *own; /* of each warp */
-    volatile int *turn; /* not 0: this launch's has come */
+    qrn_barrier *turn; /* past phase 0: this launch's has come */
 };
 
 /* Rows of x that lie side by side. */

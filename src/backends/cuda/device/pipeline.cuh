@@ -65,6 +65,21 @@ static __device__ __forceinline__ void qrn_barrier_wait(qrn_barrier *b, int pari
                  : "memory");
 }
 
+/* Whether the phase has ended; on the emulator, where a thread that asks again and again holds up all others, waits for it. */
+static __device__ __forceinline__ bool qrn_barrier_is_past(qrn_barrier *b, int parity)
+{
+    uint32_t is_past;
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, done;\n"
+                 "}\n"
+                 : "=r"(is_past)
+                 : "r"(qrn_shared_address(b)), "r"(parity)
+                 : "memory");
+    return is_past != 0;
+}
+
 /* Writes of this thread to shared memory come before what wgmma and bulk copies do after the next
  * barrier. */
 static __device__ __forceinline__ void qrn_fence_async()
