@@ -124,7 +124,7 @@ template <class Tiles> struct qrn_stream_copies {
  * memory. */
 struct qrn_stream_pace {
     qrn_barrier *turn; /* past phase 0: it has come */
-    int each;           /* clocks */
+    int each;          /* clocks */
     long long next;
 
     __device__ __forceinline__ qrn_stream_pace(const qrn_matmul_stream_params &p, const qrn_stream_shared &s)
