@@ -97,6 +97,7 @@ static void test_rows(void **state)
     check(dev, 5, QRN_ACT_Q8, 1, 3, 128 * 70, 32,
           QRN_F32); /* more than is in shared memory at once */
     check(dev, 5, QRN_ACT_Q8, 3, 3, 128 * 37, 32, QRN_F32);
+    check(dev, 5, QRN_ACT_Q8, 1, 40, 128 * 1250, 32, QRN_F32); /* leaves room for a ring of few places */
     qrn_device_close(dev);
 }
 

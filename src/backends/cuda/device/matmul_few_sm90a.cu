@@ -33,28 +33,6 @@ struct few_shared {
     qrn_barrier *full, *empty, *done, *taken; /* of each slot: weights, then sums, there and read */
 };
 
-/* A slot of the ring.  It is always the same warp's, or one that runs ahead would take a slot's turn before
- * for its own. */
-struct few_place {
-    int at = 0, parity = 0;
-    __device__ __forceinline__ void next(int n_slots)
-    {
-        if (++at < n_slots) return;
-        at = 0;
-        parity ^= 1;
-    }
-    /* The next one of a warp; how many panels on that is. */
-    __device__ __forceinline__ int next_of(int warp, int n_slots)
-    {
-        const int before = at;
-        at += QRN_FEW_WARPS;
-        if (at < n_slots) return QRN_FEW_WARPS;
-        at = warp;
-        parity ^= 1;
-        return n_slots - before + warp;
-    }
-};
-
 /* --- one thread copies --- */
 
 template <int ROWS> struct few_reader {
@@ -86,7 +64,7 @@ static __device__ __forceinline__ void copies(const qrn_matmul_few_params &p, co
 {
     const uint64_t hint = qrn_read_once();
     few_reader<ROWS> asked, copied;
-    few_place ring;
+    qrn_ring_place ring;
     asked.walk.start(share, p.n_panels);
     copied.walk.start(share, p.n_panels);
     if (p.n_early == 0)
@@ -210,7 +188,7 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_few_params &p
                                                   const qrn_share &share)
 {
     const int warp = qrn_warp(), lane = qrn_lane(), column = 2 * (lane % 4);
-    few_place ring;
+    qrn_ring_place ring;
     qrn_share_walk walk;
     round_x(p, s);
     qrn_sync_some(1, 32 * QRN_FEW_WARPS);
@@ -233,7 +211,7 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_few_params &p
             if (column + n % 2 < p.n_rows)
                 sums[(column + n % 2) * QRN_FEW_P + 8 * (n / 2) + row_of_lane()] = e[n / 4][n % 4];
         qrn_barrier_arrive_warp(&s.done[ring.at]);
-        walk.next(share, p.n_panels, ring.next_of(warp, p.n_slots));
+        walk.next(share, p.n_panels, ring.next_of<QRN_FEW_WARPS>(warp, p.n_slots));
     }
 }
 
@@ -252,7 +230,7 @@ static __device__ __forceinline__ void store(const qrn_matmul_few_params &p, uin
 
 /* Adds N panels one after the other, whose sums are read together. */
 template <int N, int COLUMNS>
-static __device__ __forceinline__ void add_panels(const few_shared &s, int n_rows, int n_slots, few_place &ring,
+static __device__ __forceinline__ void add_panels(const few_shared &s, int n_rows, int n_slots, qrn_ring_place &ring,
                                                   float (&acc)[COLUMNS])
 {
     float e[N][COLUMNS];
@@ -287,7 +265,7 @@ static __device__ __forceinline__ void adds(const qrn_matmul_few_params &p, cons
     qrn_stream_handover *handover = (qrn_stream_handover *)(uintptr_t)p.handover + blockIdx.x;
     const int lane = qrn_lane(), n_rows = COLUMNS == 1 ? 1 : p.n_rows;
     const uint64_t out = lane < n_rows ? (uint64_t)(uintptr_t)qrn_out_row(p.job, lane) : 0;
-    few_place ring;
+    qrn_ring_place ring;
     qrn_share_walk walk;
     for (walk.start(share, p.n_panels); walk.end; walk.next_piece(share, p.n_panels)) {
         float acc[COLUMNS];

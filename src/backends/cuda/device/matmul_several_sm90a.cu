@@ -22,16 +22,6 @@ struct several_shared {
     qrn_barrier *full, *empty;
 };
 
-struct several_place {
-    int at = 0, parity = 0;
-    __device__ __forceinline__ void next(int n_slots)
-    {
-        if (++at < n_slots) return;
-        at = 0;
-        parity ^= 1;
-    }
-};
-
 /* --- one thread copies --- */
 
 /* Weights first: two boxes of all the tile's rows, then two of x. */
@@ -42,7 +32,7 @@ static __device__ __forceinline__ void copies(const qrn_matmul_several_params &p
     const int rows = p.n_groups * QRN_PANEL_ROWS, w_box = rows * QRN_LINE,
               slot_bytes = qrn_several_slot_bytes(p.n_groups, 16 * COLUMNS);
     const uint64_t hint = qrn_read_once();
-    several_place ring;
+    qrn_ring_place ring;
     for (int i = 0; i < 2 * min(p.n_asked, p.n_panels); i++)
         qrn_tensor_prefetch(&p.w, i * QRN_SEVERAL_BOX_K, (int)blockIdx.x * rows, 0);
     qrn_grid_waits();
@@ -129,7 +119,7 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_several_param
     const int w_box = p.n_groups * QRN_PANEL_ROWS * QRN_LINE,
               slot_bytes = qrn_several_slot_bytes(p.n_groups, 16 * COLUMNS);
     const int64_t rows = p.n_groups * QRN_PANEL_ROWS;
-    several_place ring;
+    qrn_ring_place ring;
     for (int tile = blockIdx.x; tile < p.n_tiles; tile += gridDim.x) {
         float acc[2][COLUMNS][4];
 #pragma unroll

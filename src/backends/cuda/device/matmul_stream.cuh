@@ -35,8 +35,8 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     const int team = qrn_warp() / QRN_STREAM_TEAM, part = qrn_warp() % QRN_STREAM_TEAM;
     int i_tile = -1, n_rows = 1;
     int next = team < p.n_stages ? team : INT32_MAX / 2; /* stages from the piece's first to the team's next one */
-    qrn_stream_place ring;
-    qrn_stream_walk walk;
+    qrn_ring_place ring;
+    qrn_share_walk walk;
     ring.at = team;
     qrn_grid_waits();
     for (walk.start(share, p.n_panels); walk.end; walk.next_piece(share, p.n_panels)) {
@@ -49,7 +49,7 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
             else qrn_stream_round_x<dtype>(p, tiles, tile, s);
             qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
         }
-        const int n_stages = walk.n_stages();
+        const int n_stages = (walk.end - walk.panel + QRN_STREAM_PANELS - 1) / QRN_STREAM_PANELS;
         while (next < n_stages) {
             const int begin = walk.panel + next * QRN_STREAM_PANELS,
                       n_here = min(walk.end - begin, (int)QRN_STREAM_PANELS);
@@ -68,7 +68,7 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
                 if (lane < n_rows) sums[qrn_stream_d_at<COLUMNS>(p, lane) + at] = d;
             }
             qrn_barrier_arrive_warp(&s.places[ring.at].done);
-            next += ring.next_of(team, p.n_stages);
+            next += ring.next_of<QRN_STREAM_TEAMS>(team, p.n_stages);
         }
         next -= n_stages;
     }
@@ -79,7 +79,7 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
 /* Stages one after the other. */
 template <class Tiles> struct qrn_stream_copies {
     const Tiles &tiles;
-    qrn_stream_walk walk;
+    qrn_share_walk walk;
     const uint8_t *from; /* the next panel */
     int left;            /* panels of the piece; 0: there are no more */
 
@@ -148,7 +148,7 @@ static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_st
                                                              const qrn_stream_shared &s, const qrn_share &share)
 {
     const uint64_t once = qrn_read_once();
-    qrn_stream_place ring;
+    qrn_ring_place ring;
     qrn_stream_copies<Tiles> copies(p, tiles, share);
     qrn_stream_pace pace(p, s);
 #pragma unroll 1
@@ -227,8 +227,8 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
     int i_tile = -1, n_rows = 0;
     bool is_none = false;
     uint64_t out = 0;
-    qrn_stream_place ring;
-    qrn_stream_walk walk;
+    qrn_ring_place ring;
+    qrn_share_walk walk;
     for (walk.start(share, p.n_panels); walk.end; walk.next_piece(share, p.n_panels)) {
         if (walk.group / p.n_groups != i_tile) {
             i_tile = walk.group / p.n_groups;

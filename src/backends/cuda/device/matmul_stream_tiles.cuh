@@ -15,36 +15,6 @@ enum {
 };
 static_assert(QRN_STREAM_WARPS % QRN_STREAM_TEAM == 0 && QRN_STREAM_TEAM <= QRN_STREAM_PANELS, "");
 
-/* A share's pieces, groups or parts of one; groups are counted over all tiles of rows of x. */
-struct qrn_stream_walk : qrn_share_walk {
-    __device__ __forceinline__ int n_stages() const
-    {
-        return (end - panel + QRN_STREAM_PANELS - 1) / QRN_STREAM_PANELS;
-    }
-};
-
-/* A stage's place in a ring of n. */
-struct qrn_stream_place {
-    int at = 0, parity = 0;
-    __device__ __forceinline__ void next(int n)
-    {
-        if (++at < n) return;
-        at = 0;
-        parity ^= 1;
-    }
-    /* The next one of a team; how many stages on that is.  A place is always the same team's, or one that runs ahead
-     * would take a round before for its own. */
-    __device__ __forceinline__ int next_of(int team, int n)
-    {
-        const int before = at;
-        at += QRN_STREAM_TEAMS;
-        if (at < n) return QRN_STREAM_TEAMS;
-        at = team;
-        parity ^= 1;
-        return n - before + team;
-    }
-};
-
 /* Of a place in the ring: it is copied, multiplied by its team, its sums are read. */
 struct qrn_stream_barriers {
     qrn_barrier full, done, taken;

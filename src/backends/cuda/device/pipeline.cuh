@@ -211,4 +211,27 @@ template <int n_stages> struct qrn_ring {
     }
 };
 
+/* The same of a ring of n stages, which is known when it runs. */
+struct qrn_ring_place {
+    int at = 0, parity = 0;
+    __device__ __forceinline__ void next(int n)
+    {
+        if (++at < n) return;
+        at = 0;
+        parity ^= 1;
+    }
+    /* The next place of an owner, of n_owners that take places in turn and begin at that of their number; how many
+     * stages on that is.  A place is always the same owner's: one that runs ahead would take a round before for
+     * its own. */
+    template <int n_owners> __device__ __forceinline__ int next_of(int owner, int n)
+    {
+        const int before = at;
+        at += n_owners;
+        if (at < n) return n_owners;
+        at = owner;
+        parity ^= 1;
+        return n - before + owner;
+    }
+};
+
 #endif
