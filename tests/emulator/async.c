@@ -19,19 +19,19 @@ static struct copy *new_copy(void)
     return &b->self->copies[b->self->n_copies++];
 }
 
-/* Copies of 16 bytes and more want both ends aligned to 16. */
-static void check_alignment(const void *to, const void *from)
+/* Both ends of a copy are aligned to its size, those of more than 16 bytes to 16. */
+static void check_alignment(const void *to, const void *from, unsigned alignment)
 {
-    if (((uintptr_t)to | (uintptr_t)from) % 16 == 0 || *emulator_message) return;
+    if (((uintptr_t)to | (uintptr_t)from) % alignment == 0 || *emulator_message) return;
     (void)snprintf(emulator_message, sizeof emulator_message,
                    "a copy in the background from %p to %p: misaligned", from, to);
 }
 
-void emulated_copy_begin(void *to, const void *from, int n_bytes)
+void emulated_copy_begin(void *to, const void *from, int n_bytes, int n_all)
 {
-    check_alignment(to, from);
-    memset(to, 0xff, 16);
-    *new_copy() = (struct copy){to, from, n_bytes, b->self->group, NULL};
+    check_alignment(to, from, (unsigned)n_all);
+    memset(to, 0xff, (size_t)n_all);
+    *new_copy() = (struct copy){to, from, n_bytes, n_all, b->self->group, NULL};
 }
 
 void emulated_copies_commit(void)
@@ -74,7 +74,7 @@ static void do_copy(const struct copy *c)
         arrive(c->barrier, 0);
         return;
     }
-    memset(c->to, 0, 16);
+    memset(c->to, 0, (size_t)c->n_all);
     memcpy(c->to, c->from, (size_t)c->n_bytes);
 }
 
@@ -116,7 +116,7 @@ static void begin_bulk(const struct bulk *x)
 
 void emulated_bulk_copy(void *to, const void *from, int n_bytes, uint64_t *barrier)
 {
-    check_alignment(to, from);
+    check_alignment(to, from, 16);
     if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || n_bytes % 16) abort();
     begin_bulk(&(struct bulk){to, from, n_bytes, {0}, {0}, barrier});
 }

@@ -13,7 +13,7 @@ enum state { RUNS, AT_BLOCK, AT_WARP, AT_SOME, AT_PHASE, ENDED };
 struct copy {
     void *to;
     const void *from;
-    int n_bytes;
+    int n_bytes, n_all;
     unsigned group;
     uint64_t *barrier;
 };

@@ -42,9 +42,9 @@ const unsigned char *emulated_exchange(unsigned mask, const char *what, const vo
                                        size_t n_bytes);
 unsigned emulated_active_lanes(void);
 
-/* Copies of 16 bytes, n_bytes of them read and the rest 0, that are done only when they are waited for:
+/* Copies of 4 or 16 bytes, n_bytes of them read and the rest 0, that are done only when they are waited for:
  * until then the place is poisoned. */
-void emulated_copy_begin(void *to, const void *from, int n_bytes);
+void emulated_copy_begin(void *to, const void *from, int n_bytes, int n_all);
 void emulated_copies_commit(void);
 void emulated_copies_wait(int n_groups_left);
 

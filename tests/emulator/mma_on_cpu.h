@@ -86,7 +86,11 @@ static inline void qrn_ldmatrix4_transposed(uint32_t (&out)[4], const void *row)
 
 static inline void qrn_copy16_async(void *shared, const void *global, int n_bytes)
 {
-    emulated_copy_begin(shared, global, n_bytes);
+    emulated_copy_begin(shared, global, n_bytes, 16);
+}
+static inline void qrn_copy4_async(void *shared, const void *global)
+{
+    emulated_copy_begin(shared, global, 4, 4);
 }
 static inline void qrn_copies_commit() { emulated_copies_commit(); }
 template <int n> static inline void qrn_copies_wait() { emulated_copies_wait(n); }

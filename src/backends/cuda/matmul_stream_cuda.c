@@ -8,9 +8,8 @@ QRN_CUDA_IMAGE(matmul_stream_k_sm90a);
 QRN_CUDA_IMAGE(matmul_stream_mlx_sm90a);
 
 /* Rows of x and slots that are served: others read a matrix once for more rows.  A ring of LEAST_STAGES is as good as
- * any for a block whose share is little more; one row of x with a LONG_SHARE, in panels, gains by another stage even
- * where no block of the next launch has room beside it then. */
-enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 6, LONG_SHARE = 16 * QRN_STREAM_PANELS };
+ * any where nothing is copied early. */
+enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 6 };
 
 /* Before its turn a launch copies EARLY stages at once, others at PACE bytes a clock, what memory gives each
  * multiprocessor, and asks for ASKED more. */
@@ -48,31 +47,40 @@ static int64_t groups_of(const struct qrn_matmul_params *p)
     return (p->w.n + QRN_PANEL_ROWS - 1) / QRN_PANEL_ROWS;
 }
 
-/* Stages of the ring, each with its sums, beside rows of x. */
-static bool fits(const struct qrn_matmul_params *p, int tile_rows, int64_t shared, int least,
+/* Stages of the ring, at most `most`, each with its sums, beside rows of x. */
+static bool fits(const struct qrn_matmul_params *p, int tile_rows, int64_t shared, int64_t most,
                  struct cut *out)
 {
     const int64_t of_x = panels_of(p) * tile_rows * (QRN_STREAM_X + (int64_t)sizeof(float)),
                   of_sums = (int64_t)qrn_stream_stage_sums(tile_rows) * (int64_t)sizeof(float),
                   stage = QRN_STREAM_PANELS * p->w.panel_bytes;
     int64_t n = (shared - of_x) / (stage + of_sums);
-    if (n > QRN_STREAM_STAGES) n = QRN_STREAM_STAGES;
+    if (n > most) n = most;
     *out = (struct cut){tile_rows, (int)n, of_x + n * (stage + of_sums)};
-    return n >= least;
+    return n >= LEAST_STAGES;
 }
 
-/* share: panels of a block. */
+/* Stages that a share of so many panels has, each of its pieces beginning with one of its own. */
+static int64_t stages_of(const struct qrn_matmul_params *p, int64_t share)
+{
+    const int64_t pieces = 2 + share / panels_of(p), n = share / QRN_STREAM_PANELS + pieces;
+    return n < LEAST_STAGES ? LEAST_STAGES : n > QRN_STREAM_STAGES ? QRN_STREAM_STAGES : n;
+}
+
+/* share: panels of a block, which one row may copy before its turn; 0: nothing is. */
 static bool find_cut(const struct qrn_matmul_params *p, int64_t share, struct cut *out)
 {
     int rows = p->ids || p->most_rows < 1 ? 1 : QRN_STREAM_COLUMNS;
     if (rows > p->most_rows) rows = (int)p->most_rows;
     if (panels_of(p) > 4096) return false;
+    if (rows == 1 && share > 0 && fits(p, 1, QRN_STREAM_ROW_SHARED, stages_of(p, share), out))
+        return true;
     for (; rows > 0; rows--) {
-        const int least = rows == 1 && share >= LONG_SHARE ? LEAST_STAGES + 2 : LEAST_STAGES;
-        if (fits(p, rows, QRN_STREAM_HALF_SHARED, least, out)) return true;
-        if (fits(p, rows, QRN_FEW_MOST_SHARED, LEAST_STAGES, out)) return true;
+        if (fits(p, rows, QRN_STREAM_HALF_SHARED, QRN_STREAM_STAGES, out)) return true;
+        if (fits(p, rows, QRN_FEW_MOST_SHARED, QRN_STREAM_STAGES, out)) return true;
     }
-    return fits(p, 1, QRN_FEW_MOST_SHARED, 2, out);
+    (void)fits(p, 1, QRN_FEW_MOST_SHARED, QRN_STREAM_STAGES, out);
+    return out->n_stages >= 2;
 }
 
 static bool takes(const struct qrn_matmul_params *p, bool ok)
@@ -103,8 +111,11 @@ bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul
 {
     const int64_t n_wanted =
         groups_of(job) * (n_tiles ? n_tiles : 1); /* groups, all rows of x at once */
+    const bool waits =
+        !job->ids && !n_tiles; /* where ids are needed it is its turn when it begins to copy */
     struct cut cut;
-    if (!find_cut(job, n_wanted * panels_of(job) / n_blocks_of(cuda, n_wanted), &cut)) return false;
+    if (!find_cut(job, waits ? n_wanted * panels_of(job) / n_blocks_of(cuda, n_wanted) : 0, &cut))
+        return false;
     *p = (struct qrn_matmul_stream_params){.job = *job};
     qrn_cuda_cut_rows(&p->job, cut.tile_rows, false);
     if (n_tiles) p->job.n_tiles = n_tiles;
@@ -119,8 +130,6 @@ bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul
     p->n_panels = (int32_t)panels_of(job);
     p->n_groups = (int32_t)groups_of(job);
     p->n_stages = cut.n_stages;
-    /* Where ids are needed it is its turn when it begins to copy. */
-    const bool waits = !job->ids && !n_tiles;
     p->n_early = waits ? EARLY : cut.n_stages;
     p->n_asked = waits ? ASKED : 0;
     p->pace = (int32_t)(stage / PACE);
@@ -131,7 +140,7 @@ bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul
               cut.n_stages * qrn_stream_stage_sums(p->job.tile_rows) * (int32_t)sizeof(float);
     p->d_at = p->x_at + p->n_panels * p->job.tile_rows * QRN_STREAM_X;
     *grid = (struct qrn_cuda_grid){.n_blocks = n_blocks,
-                                   .n_threads = QRN_STREAM_THREADS,
+                                   .n_threads = (unsigned)qrn_stream_threads(p->job.tile_rows),
                                    .shared_bytes = (unsigned)shared_bytes};
     return true;
 }

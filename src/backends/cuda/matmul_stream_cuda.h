@@ -15,14 +15,27 @@ enum {
     QRN_STREAM_STAGES = 14, /* at most */
     QRN_STREAM_X = 144,      /* bytes of 128 k of a row of x in shared memory: codes, eight sums */
     QRN_STREAM_P = 36,       /* floats of a column's sums of a panel, of 32 rows: columns begin in other banks */
-    QRN_STREAM_THREADS = 448 /* twelve warps that multiply, one that adds, one that copies */
+    QRN_STREAM_WARPS = 12,   /* that multiply, in teams that take stages in turn */
+    QRN_STREAM_TEAMS = QRN_STREAM_WARPS / QRN_STREAM_TEAM
 };
 
-/* Shared memory of products of few rows: HALF is enough for copies never to stop, those of bf16 weights the second,
- * MOST is all there is; a block asks for ALONE at least, of which no multiprocessor has room for two, or a launch
- * that begins where another ends would have two of its equal shares on one of them. */
+/* Warps that add, after those that multiply and one that copies: four rows of x each; a block's threads. */
+QRN_FORM_FUNCTION int qrn_stream_adders(int tile_rows)
+{
+    return tile_rows > 1 ? 2 : 1;
+}
+QRN_FORM_FUNCTION int qrn_stream_threads(int tile_rows)
+{
+    return 32 * (QRN_STREAM_WARPS + 1 + qrn_stream_adders(tile_rows));
+}
+
+/* Shared memory of products of few rows: HALF is enough for copies never to stop, those of bf16 weights the second;
+ * one row has ROW, for what is copied before its turn; MOST is all there is; a block asks for ALONE at least, of which
+ * no multiprocessor has room for two, or a launch that begins where another ends would have two of its equal shares
+ * on one of them. */
 enum {
     QRN_STREAM_HALF_SHARED = 110 * 1024,
+    QRN_STREAM_ROW_SHARED = 200 * 1024,
     QRN_FEW_HALF_SHARED = 144 * 1024,
     QRN_FEW_ALONE_SHARED = 116 * 1024,
     QRN_FEW_MOST_SHARED = 220 * 1024

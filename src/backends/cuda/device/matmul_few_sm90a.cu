@@ -271,13 +271,13 @@ static __device__ __forceinline__ void adds(const qrn_matmul_few_params &p, cons
         float acc[COLUMNS];
 #pragma unroll
         for (int r = 0; r < COLUMNS; r++) acc[r] = 0.0f;
-        if (walk.panel) qrn_take_over<COLUMNS>(handover, n_rows, acc);
+        if (walk.panel) qrn_take_over<COLUMNS>(handover, 0, n_rows, acc);
         int left = walk.end - walk.panel;
 #pragma unroll 1
         for (; left >= AT_ONCE; left -= AT_ONCE) add_panels<AT_ONCE, COLUMNS>(s, n_rows, p.n_slots, ring, acc);
 #pragma unroll 1
         for (; left > 0; left--) add_panels<1, COLUMNS>(s, n_rows, p.n_slots, ring, acc);
-        if (walk.end < p.n_panels) qrn_hand_over<COLUMNS>(handover + 1, n_rows, acc);
+        if (walk.end < p.n_panels) qrn_hand_over<COLUMNS>(handover + 1, 0, n_rows, acc);
         else store<ROWS, COLUMNS>(p, out, (int64_t)walk.group * ROWS + lane, acc);
     }
 }

@@ -3,16 +3,18 @@
  *
  * Bound by reading weights once: 18.5 bytes a clock and multiprocessor, 31 weights of Q4_K, for which it
  * may issue four instructions of warps.  Decoding and multiplying 4096 of them (a panel) takes about 200
- * with one row of x, 300 with eight, of 528; so all depends on copies never stopping.
+ * with one row of x, 300 with eight, of 528; so all depends on copies never stopping, and what the ring
+ * holds when x comes is multiplied at twice the pace of memory.
  *
  * Each multiprocessor has one block, which takes an equal share of all panels: a stream of bytes, copied
  * by one thread into a ring of stages of up to four panels of a group of 32 rows.  Weights depend on
  * nothing that was launched before: the ring is filled while that ends, and the second cache asked for more.
  *
  * Two warps share a stage, six such teams take stages in turn, which hides that each instruction waits for the
- * one before, and leave what a panel adds to outputs in shared memory.  Another warp adds that up meanwhile, a
- * lane a row, k ascending: the order that other products have.  It has 250 clocks for a stage and needs 150, in
- * 40 instructions: one more that waits, an address worked out anew, and it is what all wait for.
+ * one before, and leave what a panel adds to outputs in shared memory.  Another warp adds that up meanwhile, for
+ * each four rows of x one, a lane a row of weights, k ascending: the order that other products have.  It has 250 clocks
+ * for a stage and takes five for each instruction, so 30 are too many by far if it has to divide at the end of a group,
+ * and it is what all wait for; with one row it has two stages under way.  Then the stage's place is free.
  *
  * A group that a share's end cuts is summed by two blocks.  The first one begins with its part of that
  * group, and hands the sum over; the second one does its part last of all, long after.  It is no waiting for
@@ -33,21 +35,31 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     const qrn_panel_form form = qrn_panel_form_of(dtype, p.job.w);
     const int lane = qrn_lane(), panel_bytes = (int)p.job.w.panel_bytes;
     const int team = qrn_warp() / QRN_STREAM_TEAM, part = qrn_warp() % QRN_STREAM_TEAM;
-    int i_tile = -1, n_rows = 1;
-    int next = team < p.n_stages ? team : INT32_MAX / 2; /* stages from the piece's first to the team's next one */
+    int n_rows = 1, next = team < p.n_stages ? team : INT32_MAX / 2; /* stages from the piece's first to the team's next */
+    uint64_t x_rows = 0;
+    bool x_is_there = false;
     qrn_ring_place ring;
     qrn_share_walk walk;
+    qrn_stream_tile_walk at;
     ring.at = team;
+    walk.start(share, p.n_panels);
+    const auto go_to_tile = [&] {
+        if (!at.go(p, walk.group)) return;
+        const qrn_tile tile = tiles.at(at.i);
+        if (COLUMNS > 1) n_rows = tile.n_rows;
+        x_rows = qrn_stream_x_rows(tiles, tile);
+        x_is_there = x_is_there && !tiles.has_own_x(at.i);
+    };
+    if (tiles.x_is_known()) go_to_tile();
     qrn_grid_waits();
-    for (walk.start(share, p.n_panels); walk.end; walk.next_piece(share, p.n_panels)) {
-        if (i_tile < 0 || (tiles.has_own_x(i_tile) && walk.group / p.n_groups != i_tile)) {
-            i_tile = walk.group / p.n_groups;
-            const qrn_tile tile = tiles.at(i_tile);
-            if (COLUMNS > 1) n_rows = tile.n_rows;
+    for (; walk.end; walk.next_piece(share, p.n_panels)) {
+        go_to_tile();
+        if (!x_is_there) {
             qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
-            if (p.job.x_dtype == QRN_Q8_ACT) qrn_stream_copy_x<dtype, COLUMNS>(p, tiles, tile, s);
-            else qrn_stream_round_x<dtype>(p, tiles, tile, s);
+            if (p.job.x_dtype == QRN_Q8_ACT) qrn_stream_copy_x<dtype, COLUMNS>(p, x_rows, n_rows, s);
+            else qrn_stream_round_x<dtype, COLUMNS>(p, x_rows, n_rows, s);
             qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
+            x_is_there = true;
         }
         const int n_stages = (walk.end - walk.panel + QRN_STREAM_PANELS - 1) / QRN_STREAM_PANELS;
         while (next < n_stages) {
@@ -55,7 +67,6 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
                       n_here = min(walk.end - begin, (int)QRN_STREAM_PANELS);
             float *sums = qrn_stream_sums<COLUMNS>(p, s, ring.at);
             qrn_barrier_wait(&s.places[ring.at].full, ring.parity);
-            qrn_barrier_wait(&s.places[ring.at].taken, ring.parity ^ 1);
 #pragma unroll 1
             for (int at = part; at < n_here; at += QRN_STREAM_TEAM) {
                 const int first = (begin + at) * qrn_stream_rows<COLUMNS>(p);
@@ -163,7 +174,7 @@ static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_st
         asks.next(p, share);
     }
     while (copies.left) {
-        qrn_barrier_wait(&s.places[ring.at].done, ring.parity);
+        qrn_barrier_wait(&s.places[ring.at].taken, ring.parity);
         copies.copy(p, share, s, ring.at, once);
         ring.next(p.n_stages);
     }
@@ -171,96 +182,117 @@ static __device__ __forceinline__ void qrn_stream_copies_all(const qrn_matmul_st
 
 /* --- the warp that adds --- */
 
-/* N panels' sums of a stage, each lane its row's, from panel `first` on; says when they are read. */
-template <int COLUMNS, int N, class Read>
-static __device__ __forceinline__ void qrn_stream_add(const qrn_matmul_stream_params &p, const float *sums, int first,
-                                                      int n_rows, float (&acc)[COLUMNS], const Read &read)
-{
-    float e[COLUMNS][N], d[COLUMNS][N];
+/* What a stage leaves for MINE rows of x, from row `first` on, each lane its row of weights: sums of panels, d of x. */
+template <int MINE> struct qrn_stream_stage {
+    float e[MINE][QRN_STREAM_PANELS], d[MINE][QRN_STREAM_PANELS];
+
+    template <int COLUMNS>
+    __device__ __forceinline__ void read(const qrn_matmul_stream_params &p, const float *sums, int first, int n_rows)
+    {
 #pragma unroll
-    for (int r = 0; r < COLUMNS; r++) {
-        const int row = COLUMNS == 1 ? 0 : min(r, n_rows - 1);
+        for (int r = 0; r < MINE; r++) {
+            const int row = COLUMNS == 1 ? 0 : min(first + r, n_rows - 1);
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            e[r][i] = sums[((first + i) * qrn_stream_rows<COLUMNS>(p) + row) * QRN_STREAM_P + qrn_lane()];
-        const float *of_row = sums + qrn_stream_d_at<COLUMNS>(p, row) + first;
-        if (N == 4) {
-            const float4 four = *(const float4 *)of_row;
-            d[r][0] = four.x, d[r][1 % N] = four.y, d[r][2 % N] = four.z, d[r][3 % N] = four.w;
-        } else {
-#pragma unroll
-            for (int i = 0; i < N; i++) d[r][i] = of_row[i];
+            for (int i = 0; i < QRN_STREAM_PANELS; i++)
+                e[r][i] = sums[(i * qrn_stream_rows<COLUMNS>(p) + row) * QRN_STREAM_P + qrn_lane()];
+            const float4 of_row = *(const float4 *)(sums + qrn_stream_d_at<COLUMNS>(p, row));
+            d[r][0] = of_row.x, d[r][1] = of_row.y, d[r][2] = of_row.z, d[r][3] = of_row.w;
         }
     }
-    read();
+    /* Of its first n panels. */
+    __device__ __forceinline__ void add(int n, float (&acc)[MINE]) const
+    {
 #pragma unroll
-    for (int i = 0; i < N; i++)
+        for (int i = 0; i < QRN_STREAM_PANELS; i++)
 #pragma unroll
-        for (int r = 0; r < COLUMNS; r++) acc[r] = fmaf(e[r][i], d[r][i], acc[r]);
+            for (int r = 0; i < n && r < MINE; r++) acc[r] = fmaf(e[r][i], d[r][i], acc[r]);
+    }
+};
+static_assert(QRN_STREAM_PANELS == 4, "");
+
+/* N stages that follow each other, with n panels in the last one: all of them are waited for and asked for, then added. */
+template <int COLUMNS, int MINE, int N>
+static __device__ __forceinline__ void qrn_stream_add_stages(const qrn_matmul_stream_params &p, const qrn_stream_shared &s,
+                                                             int first, int n_rows, int n, qrn_ring_place &ring,
+                                                             float (&acc)[MINE])
+{
+    qrn_stream_stage<MINE> stage[N];
+    qrn_barrier *taken[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        taken[i] = &s.places[ring.at].taken;
+        qrn_barrier_wait(&s.places[ring.at].done, ring.parity);
+        stage[i].template read<COLUMNS>(p, qrn_stream_sums<COLUMNS>(p, s, ring.at), first, n_rows);
+        ring.next(p.n_stages);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        stage[i].add(i < N - 1 ? (int)QRN_STREAM_PANELS : n, acc);
+        qrn_barrier_arrive_warp(taken[i]);
+    }
 }
 
-/* Where rows of the tile go: a lane has one. */
+/* Where a tile's rows of out begin: lane r has row r's. */
 template <class Tiles>
 static __device__ __forceinline__ uint64_t qrn_stream_out(const Tiles &tiles, const qrn_tile &tile)
 {
-    if (qrn_lane() >= tile.n_rows) return 0;
-    return (uint64_t)(uintptr_t)tiles.out_row(tile, qrn_lane());
+    return qrn_lane() < tile.n_rows ? (uint64_t)(uintptr_t)tiles.out_row(tile, qrn_lane()) : 0;
 }
 
-template <int COLUMNS>
-static __device__ __forceinline__ void qrn_stream_store(const qrn_matmul_stream_params &p, int n_rows,
-                                                        bool is_none, uint64_t out, int64_t n,
-                                                        const float (&acc)[COLUMNS])
+/* The lane's row of weights, n, for MINE rows of x. */
+template <int MINE>
+static __device__ __forceinline__ void qrn_stream_store(const qrn_matmul_stream_params &p, int first, int n_rows,
+                                                        bool is_none, uint64_t out, int n, const float (&acc)[MINE])
 {
 #pragma unroll
-    for (int r = 0; r < COLUMNS; r++) {
-        float *row = (float *)(uintptr_t)__shfl_sync(QRN_ALL_OF_WARP, out, r);
-        if (r < n_rows && n < p.job.w.n) row[n] = is_none ? __uint_as_float(0x7fc00000u) : acc[r];
+    for (int r = 0; r < MINE; r++) {
+        float *row = (float *)(uintptr_t)__shfl_sync(QRN_ALL_OF_WARP, out, first + r);
+        if (first + r < n_rows && n < (int)p.job.w.n) row[n] = is_none ? __uint_as_float(0x7fc00000u) : acc[r];
     }
 }
 
-template <int COLUMNS, class Tiles>
+/* Of MINE rows of x, from row `first` on. */
+template <int COLUMNS, int MINE, class Tiles>
 static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_params &p, const Tiles &tiles,
-                                                       const qrn_stream_shared &s, const qrn_share &share)
+                                                       const qrn_stream_shared &s, const qrn_share &share, int first)
 {
+    enum { AT_ONCE = MINE == 1 ? 2 : 1 }; /* stages: what latency costs is shared by both */
     qrn_stream_handover *handover = (qrn_stream_handover *)(uintptr_t)p.handover;
-    int i_tile = -1, n_rows = 0;
+    int n_rows = 0;
     bool is_none = false;
     uint64_t out = 0;
     qrn_ring_place ring;
     qrn_share_walk walk;
-    for (walk.start(share, p.n_panels); walk.end; walk.next_piece(share, p.n_panels)) {
-        if (walk.group / p.n_groups != i_tile) {
-            i_tile = walk.group / p.n_groups;
-            const qrn_tile tile = tiles.at(i_tile);
-            n_rows = tile.n_rows;
-            is_none = tiles.is_none(tile);
-            out = qrn_stream_out(tiles, tile);
-        }
-        float acc[COLUMNS];
+    qrn_stream_tile_walk at;
+    const auto go_to_tile = [&] {
+        if (!at.go(p, walk.group)) return;
+        const qrn_tile tile = tiles.at(at.i);
+        n_rows = tile.n_rows;
+        is_none = tiles.is_none(tile);
+        out = qrn_stream_out(tiles, tile);
+    };
+    walk.start(share, p.n_panels);
+    if (tiles.out_is_known()) go_to_tile();
+    qrn_grid_waits();
+    if (first == 0) qrn_barrier_arrive_warp(s.turn);
+    tiles.adds_begin();
+    for (; walk.end; walk.next_piece(share, p.n_panels)) {
+        go_to_tile();
+        float acc[MINE];
 #pragma unroll
-        for (int r = 0; r < COLUMNS; r++) acc[r] = 0.0f;
-        if (walk.panel) qrn_take_over<COLUMNS>(handover + blockIdx.x, n_rows, acc);
+        for (int r = 0; r < MINE; r++) acc[r] = 0.0f;
+        if (walk.panel) qrn_take_over<MINE>(handover + blockIdx.x, first, n_rows, acc);
+        int left = walk.end - walk.panel;
 #pragma unroll 1
-        for (int left = walk.end - walk.panel; left > 0; left -= QRN_STREAM_PANELS) {
-            qrn_stream_barriers *place = &s.places[ring.at];
-            const float *sums = qrn_stream_sums<COLUMNS>(p, s, ring.at);
-            const auto read = [&] { qrn_barrier_arrive_warp(&place->taken); };
-            qrn_barrier_wait(&place->done, ring.parity);
-            if (left >= QRN_STREAM_PANELS) {
-                qrn_stream_add<COLUMNS, QRN_STREAM_PANELS>(p, sums, 0, n_rows, acc, read);
-            } else {
+        for (; left >= AT_ONCE * QRN_STREAM_PANELS; left -= AT_ONCE * QRN_STREAM_PANELS)
+            qrn_stream_add_stages<COLUMNS, MINE, AT_ONCE>(p, s, first, n_rows, QRN_STREAM_PANELS, ring, acc);
 #pragma unroll 1
-                for (int i = 0; i < left; i++) qrn_stream_add<COLUMNS, 1>(p, sums, i, n_rows, acc, [] {});
-                read();
-            }
-            ring.next(p.n_stages);
-        }
+        for (; left > 0; left -= QRN_STREAM_PANELS)
+            qrn_stream_add_stages<COLUMNS, MINE, 1>(p, s, first, n_rows, left, ring, acc);
         if (walk.end < p.n_panels)
-            qrn_hand_over<COLUMNS>(handover + blockIdx.x + 1, n_rows, acc);
+            qrn_hand_over<MINE>(handover + blockIdx.x + 1, first, n_rows, acc);
         else
-            qrn_stream_store<COLUMNS>(p, n_rows, is_none, out,
-                                      (int64_t)(walk.group - i_tile * p.n_groups) * QRN_PANEL_ROWS + qrn_lane(), acc);
+            qrn_stream_store(p, first, n_rows, is_none, out, (walk.group - at.begin) * QRN_PANEL_ROWS + qrn_lane(), acc);
     }
 }
 
@@ -269,9 +301,10 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
 template <int dtype, int COLUMNS, class Tiles>
 static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream_params &p, const Tiles &tiles)
 {
+    constexpr int WARPS = QRN_STREAM_WARPS, N_ADDERS = qrn_stream_adders(COLUMNS);
     QRN_DYNAMIC_SHARED(char, memory);
     __shared__ qrn_stream_barriers places[QRN_STREAM_STAGES];
-    __shared__ qrn_q8_act own[QRN_STREAM_WARPS];
+    __shared__ qrn_q8_act own[WARPS];
     __shared__ qrn_barrier turn;
     __shared__ qrn_share share;
     qrn_stream_shared s;
@@ -281,41 +314,38 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     s.d = (float *)(memory + p.d_at);
     s.places = places, s.own = own, s.turn = &turn;
     qrn_hold_shared(s.places), qrn_hold_shared(s.sums);
-    if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
+    if (threadIdx.x == 32 * WARPS) {
 #pragma unroll 1
         for (int i = 0; i < p.n_stages; i++) {
             qrn_barrier_init(&places[i].full, 1);
             qrn_barrier_init(&places[i].done, QRN_STREAM_TEAM * QRN_WARP_ARRIVALS);
-            qrn_barrier_init(&places[i].taken, QRN_WARP_ARRIVALS);
+            qrn_barrier_init(&places[i].taken, N_ADDERS * QRN_WARP_ARRIVALS);
         }
         qrn_barrier_init(&turn, QRN_WARP_ARRIVALS);
         qrn_barriers_are_ready();
         share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
     }
     __syncthreads();
-    if (qrn_warp() == QRN_STREAM_WARPS) {
+    if (qrn_warp() == WARPS) {
         tiles.copies_begin();
         if (qrn_lane() == 0) qrn_stream_copies_all(p, tiles, s, share);
         return;
     }
-    if (qrn_warp() < QRN_STREAM_WARPS) {
+    if (qrn_warp() < WARPS)
         qrn_stream_multiplies<dtype, COLUMNS>(p, tiles, s, share);
-    } else {
-        qrn_grid_waits();
-        qrn_barrier_arrive_warp(s.turn);
-        tiles.adds_begin();
-        qrn_stream_adds<COLUMNS>(p, tiles, s, share);
-    }
+    else
+        qrn_stream_adds<COLUMNS, COLUMNS / N_ADDERS>(p, tiles, s, share,
+                                                     (qrn_warp() - WARPS - 1) * (COLUMNS / N_ADDERS));
 }
 
 /* Two blocks of one row leave room for one of the next launch. */
 #define QRN_MATMUL_STREAM(NAME)                                                                   \
-    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream1_##NAME, QRN_STREAM_THREADS, 2,                  \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream1_##NAME, qrn_stream_threads(1), 2,               \
                               qrn_matmul_stream_params)                                          \
     {                                                                                            \
         qrn_matmul_stream<QRN_##NAME, 1>(p, qrn_stream_tiles{p});                                \
     }                                                                                            \
-    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream8_##NAME, QRN_STREAM_THREADS, 1,                  \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream8_##NAME, qrn_stream_threads(QRN_STREAM_COLUMNS), 1, \
                               qrn_matmul_stream_params)                                          \
     {                                                                                            \
         qrn_matmul_stream<QRN_##NAME, QRN_STREAM_COLUMNS>(p, qrn_stream_tiles{p});               \

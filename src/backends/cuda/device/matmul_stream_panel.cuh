@@ -41,6 +41,24 @@ static __device__ __forceinline__ uint32_t qrn_shift_up(uint32_t x, int n)
     return n >= 0 ? x << n : x >> -n;
 }
 
+/* Whether codes are taken as they lie, as unsigned bytes: of a word's first 16 k, and sixteen times those of the others.
+ * What is added to each code is added in the end. */
+static __device__ __forceinline__ constexpr bool qrn_stream_takes_nibbles(const qrn_form &f)
+{
+    return f.bits == 4 && f.levels == QRN_LEVELS_LINEAR && !qrn_stream_halves(f);
+}
+
+/* c plus the products of four unsigned bytes with four signed ones. */
+static __device__ __forceinline__ int qrn_dp4a_unsigned(uint32_t a, uint32_t b, int c)
+{
+#ifdef QRN_EMULATED
+    for (int i = 0; i < 4; i++) c += (int)(a >> 8 * i & 255u) * (int8_t)(b >> 8 * i);
+#else
+    asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
+#endif
+    return c;
+}
+
 /* Four words of vector i of a panel's codes: the lane's row. */
 struct qrn_words_by_row {
     const uint8_t *codes; /* of the lane */
@@ -128,18 +146,18 @@ static __device__ __forceinline__ void qrn_stream_load_scales(const qrn_panel_fo
     }
 }
 
-/* d and m of block j, d divided as levels are multiplied. */
-template <int dtype>
+/* d and m of block j, d divided as levels are multiplied, if they are. */
+template <int dtype, bool shifted = true>
 static __device__ __forceinline__ void qrn_stream_head(const qrn_panel_form &p, const qrn_stream_scales &s,
                                                        int j, float &d, float &m)
 {
     constexpr qrn_form f = qrn_form_of(dtype);
-    constexpr float part = 1.0f / (1 << qrn_stream_shift(f));
+    constexpr float part = shifted ? 1.0f / (1 << qrn_stream_shift(f)) : 1.0f;
     m = 0.0f;
     if (f.head == QRN_HEAD_F16) {
         const uint32_t bits = f.run == 4 ? s.head[0] : s.head[j / 2] >> 16 * (j % 2);
         d = qrn_panel_f16<true>(bits & 0xffffu);
-        if (qrn_stream_shift(f)) d *= part;
+        if (part != 1.0f) d *= part;
     } else if (f.head == QRN_HEAD_E8M0) {
         d = qrn_e8m0_half(s.head[0] >> 8 * j & 255u);
     } else if (f.head == QRN_HEAD_PAIR) {
@@ -187,13 +205,42 @@ static __device__ __forceinline__ int qrn_stream_t_of_panel(const qrn_stream_sca
     return 128 * __dp4a((int)scales.subs.y, (int)sums[1], 0) + __dp4a((int)scales.subs.y, (int)sums[0], 0);
 }
 
+/* Codes of block j of the lane's row times 32 k of x: of a word's first 16 k, of the others. */
+template <int dtype>
+static __device__ __forceinline__ void qrn_stream_dots(const qrn_words_by_row &load, int j, uint32_t flip, const uint8_t *x,
+                                                       int base0, int base1, int &low, int &high)
+{
+    constexpr bool nibbles = qrn_stream_takes_nibbles(qrn_form_of(dtype));
+    uint32_t q[8], v[8];
+    qrn_words_of(((const uint4 *)x)[2 * j], *(uint32_t(*)[4])v);
+    qrn_words_of(((const uint4 *)x)[2 * j + 1], *(uint32_t(*)[4])(v + 4));
+    low = nibbles ? base0 + base1 : base0, high = nibbles ? 0 : base1;
+    if (nibbles) {
+        load(j, *(uint32_t(*)[4])q);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            low = qrn_dp4a_unsigned(q[i] & 0x0f0f0f0fu, v[i], low);
+            high = qrn_dp4a_unsigned(q[i] & 0xf0f0f0f0u, v[4 + i], high);
+        }
+        high >>= 4;
+        return;
+    }
+    qrn_stream_levels<dtype>(load, j, flip, q);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        low = __dp4a((int)q[i], (int)v[i], low);
+        high = __dp4a((int)q[4 + i], (int)v[4 + i], high);
+    }
+}
+
 /* Of one row of x, whose 128 k are at x, and the row of weights that is lane's. */
 template <int dtype>
 static __device__ __forceinline__ float qrn_stream_panel_of_one(const qrn_panel_form &form, uint32_t flip,
                                                                 const uint8_t *panel, const uint8_t *x)
 {
     constexpr qrn_form f = qrn_form_of(dtype);
-    constexpr bool needs_sums = qrn_has_min(f) || qrn_stream_base(f), splits = qrn_stream_splits_sums(f);
+    constexpr int base = qrn_stream_takes_nibbles(f) ? f.base : qrn_stream_base(f);
+    constexpr bool needs_sums = qrn_has_min(f) || base, splits = qrn_stream_splits_sums(f);
     const qrn_words_by_row load = {panel + 16 * qrn_lane()};
     qrn_stream_scales scales;
     qrn_stream_load_scales<dtype>(form, panel, qrn_lane(), scales);
@@ -203,26 +250,17 @@ static __device__ __forceinline__ float qrn_stream_panel_of_one(const qrn_panel_
     float p = 0.0f;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        uint32_t q[8], v[8];
-        int s[2], t[2], low = 0, high = 0;
-        qrn_stream_levels<dtype>(load, j, flip, q);
-        qrn_words_of(((const uint4 *)x)[2 * j], *(uint32_t(*)[4])v);
-        qrn_words_of(((const uint4 *)x)[2 * j + 1], *(uint32_t(*)[4])(v + 4));
-        qrn_stream_subs(f, scales.subs, j, s, t);
         const int sum0 = (int16_t)sums[j], sum1 = (int)sums[j] >> 16;
-        if (qrn_stream_base(f)) low = qrn_stream_base(f) * sum0, high = qrn_stream_base(f) * sum1;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            low = __dp4a((int)q[i], (int)v[i], low);
-            high = __dp4a((int)q[4 + i], (int)v[4 + i], high);
-        }
+        int s[2], t[2], low, high;
+        qrn_stream_subs(f, scales.subs, j, s, t);
+        qrn_stream_dots<dtype>(load, j, flip, x, base * sum0, base * sum1, low, high);
         if (f.sub == QRN_SUB_NONE) run.isum += low + high;
         else run.isum += qrn_stream_halves(f) ? s[0] * low + s[1] * high : s[0] * (low + high);
         if (splits) run.tsum = qrn_stream_t_of_panel(scales, sums);
         else if (qrn_has_min(f)) run.tsum += qrn_stream_t(f, t, sum0, sum1);
         if ((j + 1) % form.run == 0) {
             float d, m;
-            qrn_stream_head<dtype>(form, scales, j, d, m);
+            qrn_stream_head<dtype, !qrn_stream_takes_nibbles(f)>(form, scales, j, d, m);
             qrn_end_run(f, d, m, run, p);
         }
     }

@@ -8,14 +8,9 @@
 #include "backends/cuda/device/matmul_stream_panel.cuh"
 #include "backends/cuda/device/shares.cuh"
 
-/* Warps that multiply, in teams that take stages in turn; the one after them copies, the last one adds. */
-enum {
-    QRN_STREAM_WARPS = QRN_STREAM_THREADS / 32 - 2,
-    QRN_STREAM_TEAMS = QRN_STREAM_WARPS / QRN_STREAM_TEAM
-};
 static_assert(QRN_STREAM_WARPS % QRN_STREAM_TEAM == 0 && QRN_STREAM_TEAM <= QRN_STREAM_PANELS, "");
 
-/* Of a place in the ring: it is copied, multiplied by its team, its sums are read. */
+/* Of a place in the ring: it is copied, multiplied by its team, its sums are read; then it is free. */
 struct qrn_stream_barriers {
     qrn_barrier full, done, taken;
 };
@@ -88,6 +83,10 @@ struct qrn_stream_tiles {
     /* Whether tile i has rows of x of its own. */
     __device__ __forceinline__ bool has_own_x(int) const { return true; }
 
+    /* Whether it is known before the launch's turn where rows of x are, and those of out. */
+    __device__ __forceinline__ bool x_is_known() const { return !p.job.ids; }
+    __device__ __forceinline__ bool out_is_known() const { return !p.job.ids; }
+
     /* What the warps that copy and that add do first; and all do before they read what launches before wrote. */
     __device__ __forceinline__ void copies_begin() const
     {
@@ -96,9 +95,35 @@ struct qrn_stream_tiles {
     __device__ __forceinline__ void adds_begin() const {}
 };
 
+/* The tile that groups are of, one after the other; groups of one tile follow each other, so it is seldom worked out. */
+struct qrn_stream_tile_walk {
+    int i = -1, begin = 0; /* its first group */
+
+    /* Goes to the tile of a group; whether it is another than before. */
+    __device__ __forceinline__ bool go(const qrn_matmul_stream_params &p, int group)
+    {
+        if (i >= 0 && (unsigned)(group - begin) < (unsigned)p.n_groups) return false;
+        i = p.job.n_tiles > 1 ? group / p.n_groups : 0;
+        begin = i * p.n_groups;
+        return true;
+    }
+};
+
 /* --- rows of x --- */
 
-/* Word j of the sums of 128 k: of block j's halves. */
+/* Where rows of x of a tile begin: lane r has row r's.  Worked out before a launch's turn where that can be. */
+template <class Tiles>
+static __device__ __forceinline__ uint64_t qrn_stream_x_rows(const Tiles &tiles, const qrn_tile &tile)
+{
+    return qrn_lane() < tile.n_rows ? (uint64_t)(uintptr_t)tiles.x_row(tile, qrn_lane()) : 0;
+}
+template <int COLUMNS, typename T>
+static __device__ __forceinline__ const T *qrn_stream_x_row(uint64_t rows, int r)
+{
+    return (const T *)(uintptr_t)__shfl_sync(QRN_ALL_OF_WARP, rows, COLUMNS == 1 ? 0 : r);
+}
+
+/* Sums of block j's halves, as a word, beside 128 k of x. */
 template <int dtype>
 static __device__ __forceinline__ void qrn_stream_put_sum(uint8_t *x, int j, uint32_t word)
 {
@@ -111,55 +136,56 @@ static __device__ __forceinline__ void qrn_stream_put_sum(uint8_t *x, int j, uin
     }
 }
 
-/* Rounded ones: a warp has 128 k of a row, three of them under way. */
-template <int dtype, int COLUMNS, class Tiles>
-static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream_params &p, const Tiles &tiles,
-                                                         const qrn_tile &tile, const qrn_stream_shared &s)
+/* Rounded ones: a warp has 128 k of a row, and then the next; all are under way at once. */
+template <int dtype, int COLUMNS>
+static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream_params &p, uint64_t rows, int n_rows,
+                                                         const qrn_stream_shared &s)
 {
-    enum { MANY = 3, WORDS = sizeof(qrn_q8_act) / 4, CODES = WORDS - QRN_PANEL_K / 4 }; /* d, sums, codes */
-    const int lane = qrn_lane(), n = tile.n_rows * p.n_panels;
+    enum { WARPS = QRN_STREAM_WARPS, WORDS = sizeof(qrn_q8_act) / 4, CODES = WORDS - QRN_PANEL_K / 4 };
+    const int lane = qrn_lane(), n = n_rows * p.n_panels;
+#pragma unroll COLUMNS == 1 ? 2 : 1
+    for (int i = qrn_warp(); i < n; i += WARPS) {
+        const int r = COLUMNS == 1 ? 0 : i / p.n_panels, panel = i - r * p.n_panels,
+                  at = panel * qrn_stream_rows<COLUMNS>(p) + r;
+        const uint32_t *from = qrn_stream_x_row<COLUMNS, uint32_t>(rows, r) + panel * WORDS; /* d, sums, codes */
+        uint32_t *to = (uint32_t *)(s.x + at * QRN_STREAM_X);
+        qrn_copy4_async(to + lane, from + CODES + lane);
+        if (lane < CODES) qrn_copy4_async(lane ? to + QRN_PANEL_K / 4 + lane - 1 : (uint32_t *)(s.d + at), from + lane);
+    }
+    qrn_copies_commit();
+    qrn_copies_wait<0>();
+    if (!qrn_stream_splits_sums(qrn_form_of(dtype))) return;
+    __syncwarp();
 #pragma unroll 1
-    for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
-        uint32_t codes[MANY], rest[MANY];
-#pragma unroll
-        for (int j = 0; j < MANY; j++) {
-            const int i = min(first + j * QRN_STREAM_WARPS, n - 1), r = COLUMNS == 1 ? 0 : i / p.n_panels;
-            const uint32_t *from = (const uint32_t *)tiles.x_row(tile, r) + (i - r * p.n_panels) * WORDS;
-            codes[j] = from[CODES + lane];
-            rest[j] = from[min(lane, CODES - 1)];
-        }
-#pragma unroll
-        for (int j = 0; j < MANY; j++) {
-            const int i = first + j * QRN_STREAM_WARPS, r = COLUMNS == 1 ? 0 : i / p.n_panels;
-            if (i >= n) break;
-            const int at = (i - r * p.n_panels) * qrn_stream_rows<COLUMNS>(p) + r;
-            uint8_t *to = s.x + at * QRN_STREAM_X;
-            ((uint32_t *)to)[lane] = codes[j];
-            if (lane == 0) s.d[at] = __uint_as_float(rest[j]);
-            else if (lane < CODES) qrn_stream_put_sum<dtype>(to, lane - 1, rest[j]);
-        }
+    for (int first = qrn_warp(); first < n; first += 8 * WARPS) {
+        const int i = first + lane / 4 * WARPS, r = COLUMNS == 1 ? 0 : i / p.n_panels,
+                  at = (i - r * p.n_panels) * qrn_stream_rows<COLUMNS>(p) + r;
+        uint8_t *x = s.x + at * QRN_STREAM_X;
+        const uint32_t word = i < n ? ((const uint32_t *)(x + QRN_PANEL_K))[lane % 4] : 0;
+        __syncwarp();
+        if (i < n) qrn_stream_put_sum<dtype>(x, lane % 4, word);
     }
 }
 
 /* Those that are rounded here: a warp has 128 k of a row, three of them under way, if registers are left for that. */
-template <int dtype, class Tiles>
-static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_stream_params &p, const Tiles &tiles,
-                                                          const qrn_tile &tile, const qrn_stream_shared &s)
+template <int dtype, int COLUMNS>
+static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_stream_params &p, uint64_t rows, int n_rows,
+                                                          const qrn_stream_shared &s)
 {
-    enum { MANY = qrn_form_of(dtype).bits == 8 ? 1 : 3 };
-    const int lane = qrn_lane(), n = tile.n_rows * p.n_panels;
+    enum { MANY = COLUMNS == 1 || qrn_form_of(dtype).bits == 8 ? 1 : 3, WARPS = QRN_STREAM_WARPS };
+    const int lane = qrn_lane(), n = n_rows * p.n_panels;
     qrn_q8_act *own = s.own + qrn_warp();
-    for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
+    for (int first = qrn_warp(); first < n; first += MANY * WARPS) {
         float v[MANY][4];
 #pragma unroll
         for (int j = 0; j < MANY; j++) {
-            const int i = min(first + j * QRN_STREAM_WARPS, n - 1), r = i / p.n_panels;
-            qrn_load4((const float *)tiles.x_row(tile, r),
-                      (int64_t)(i - r * p.n_panels) * QRN_PIECE + 4 * lane, p.job.w.k, v[j]);
+            const int i = min(first + j * WARPS, n - 1), r = i / p.n_panels;
+            qrn_load4(qrn_stream_x_row<QRN_STREAM_COLUMNS, float>(rows, r), (int64_t)(i - r * p.n_panels) * QRN_PIECE + 4 * lane,
+                      p.job.w.k, v[j]);
         }
 #pragma unroll
         for (int j = 0; j < MANY; j++) {
-            const int i = first + j * QRN_STREAM_WARPS, r = i / p.n_panels;
+            const int i = first + j * WARPS, r = i / p.n_panels;
             if (i >= n) break;
             const int at = (i - r * p.n_panels) * p.job.tile_rows + r;
             uint8_t *to = s.x + at * QRN_STREAM_X;

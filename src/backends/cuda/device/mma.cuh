@@ -95,6 +95,15 @@ static __device__ __forceinline__ void qrn_copy16_async(void *shared, const void
                  : "memory");
 }
 
+/* The same of four bytes, aligned, all of them read. */
+static __device__ __forceinline__ void qrn_copy4_async(void *shared, const void *global)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+                 :
+                 : "r"(qrn_shared_address(shared)), "l"(global)
+                 : "memory");
+}
+
 /* What this thread has begun since the last call is a group; waits until all but the last n groups
  * are there.  Other threads see it after a __syncthreads. */
 static __device__ __forceinline__ void qrn_copies_commit()

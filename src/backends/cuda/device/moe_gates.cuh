@@ -61,6 +61,9 @@ struct qrn_moe_tiles {
     }
     __device__ __forceinline__ bool has_own_x(int) const { return false; }
 
+    __device__ __forceinline__ bool x_is_known() const { return true; }
+    __device__ __forceinline__ bool out_is_known() const { return false; }
+
     __device__ __forceinline__ void copies_begin() const { qrn_sync_some(2, 64); }
     __device__ __forceinline__ void adds_begin() const
     {
@@ -75,7 +78,7 @@ struct qrn_moe_tiles {
 
 /* n_blocks: 2 leaves room for a block of the next launch. */
 #define QRN_MOE_GATES(NAME, n_blocks)                                                                \
-    QRN_DEVICE_FUNCTION_EARLY(qrn_moe_gates_##NAME, QRN_STREAM_THREADS, n_blocks, qrn_moe_gates_params) \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_moe_gates_##NAME, qrn_stream_threads(1), n_blocks, qrn_moe_gates_params) \
     {                                                                                               \
         __shared__ qrn_moe_chosen chosen;                                                           \
         qrn_matmul_stream<QRN_##NAME, 1>(p.stream, qrn_moe_tiles{p, chosen});                       \

@@ -31,28 +31,30 @@ static __device__ __forceinline__ qrn_share qrn_share_of(int block, int each, in
 
 /* Goes through a share in the order in which it is done. */
 struct qrn_share_walk {
-    int piece, group, panel, end; /* end 0: no more */
+    int group, panel, end; /* end 0: no more */
+    int next_whole, n_whole;
+    bool is_first; /* in the share's first group, of which it has the end: the last piece */
 
-    __device__ __forceinline__ void find(const qrn_share &s, int n_panels)
-    {
-        const int n_last = s.end > 0, n_first = s.begin > 0, n_whole = s.last - s.first - n_first;
-        const int i = piece - n_last;
-        panel = 0;
-        end = n_panels;
-        if (i < 0) group = s.last, end = s.end;
-        else if (i < n_whole) group = s.first + n_first + i;
-        else if (i == n_whole && n_first) group = s.first, panel = s.begin;
-        else group = s.first, end = 0;
-    }
     __device__ __forceinline__ void start(const qrn_share &s, int n_panels)
     {
-        piece = 0;
-        find(s, n_panels);
+        next_whole = s.first + (s.begin > 0);
+        n_whole = s.last - next_whole;
+        is_first = false;
+        group = s.last, panel = 0, end = s.end;
+        if (end == 0) next_piece(s, n_panels);
     }
     __device__ __forceinline__ void next_piece(const qrn_share &s, int n_panels)
     {
-        piece++;
-        find(s, n_panels);
+        end = n_panels;
+        if (n_whole > 0) {
+            n_whole--;
+            group = next_whole++;
+            panel = 0;
+        } else {
+            if (is_first || s.begin == 0) end = 0;
+            is_first = true;
+            group = s.first, panel = s.begin;
+        }
     }
     __device__ __forceinline__ void next(const qrn_share &s, int n_panels, int n = 1)
     {
@@ -64,16 +66,15 @@ struct qrn_share_walk {
     }
 };
 
-/* What the block before has summed of a group: one warp, a lane has a row of weights.  A sum and whether it
- * is there are one word, so that neither side has to wait for other memory. */
-template <int COLUMNS>
-static __device__ __forceinline__ void qrn_take_over(qrn_stream_handover *from, int n_rows,
-                                                     float (&acc)[COLUMNS])
+/* What the block before has summed of a group with N rows of x, from row `first` on: one warp, a lane has a row of
+ * weights.  A sum and whether it is there are one word, so that neither side has to wait for other memory. */
+template <int N>
+static __device__ __forceinline__ void qrn_take_over(qrn_stream_handover *from, int first, int n_rows, float (&acc)[N])
 {
 #pragma unroll
-    for (int r = 0; r < COLUMNS; r++) {
-        if (r >= n_rows) break;
-        uint64_t *word = &from->sum[r][qrn_lane()], x;
+    for (int r = 0; r < N; r++) {
+        if (first + r >= n_rows) break;
+        uint64_t *word = &from->sum[first + r][qrn_lane()], x;
         do x = qrn_load_relaxed(word);
         while (x == 0);
         *word = 0;
@@ -82,14 +83,14 @@ static __device__ __forceinline__ void qrn_take_over(qrn_stream_handover *from, 
     __syncwarp();
 }
 
-template <int COLUMNS>
-static __device__ __forceinline__ void qrn_hand_over(qrn_stream_handover *to, int n_rows,
-                                                     const float (&acc)[COLUMNS])
+template <int N>
+static __device__ __forceinline__ void qrn_hand_over(qrn_stream_handover *to, int first, int n_rows,
+                                                     const float (&acc)[N])
 {
 #pragma unroll
-    for (int r = 0; r < COLUMNS; r++)
-        if (r < n_rows)
-            qrn_store_relaxed(&to->sum[r][qrn_lane()], (uint64_t)1 << 32 | __float_as_uint(acc[r]));
+    for (int r = 0; r < N; r++)
+        if (first + r < n_rows)
+            qrn_store_relaxed(&to->sum[first + r][qrn_lane()], (uint64_t)1 << 32 | __float_as_uint(acc[r]));
 }
 
 #endif
