@@ -12,9 +12,9 @@
  *
  * Two warps share a stage, six such teams take stages in turn, which hides that each instruction waits for the
  * one before, and leave what a panel adds to outputs in shared memory.  Another warp adds that up meanwhile, for
- * each four rows of x one, a lane a row of weights, k ascending: the order that other products have.  It has 250 clocks
- * for a stage and takes five for each instruction, so 30 are too many by far if it has to divide at the end of a group,
- * and it is what all wait for; with one row it has two stages under way.  Then the stage's place is free.
+ * each four rows of x one, a lane a row of weights, k ascending: the order that other products have.  It takes five
+ * clocks for each instruction and has 250 for a stage: one division at the end of a group, an address worked out anew,
+ * and it is what all wait for.  With one row it has two stages under way.  Then the stage's place is free.
  *
  * A group that a share's end cuts is summed by two blocks.  The first one begins with its part of that
  * group, and hands the sum over; the second one does its part last of all, long after.  It is no waiting for

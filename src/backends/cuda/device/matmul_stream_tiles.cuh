@@ -180,8 +180,8 @@ static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_strea
 #pragma unroll
         for (int j = 0; j < MANY; j++) {
             const int i = min(first + j * WARPS, n - 1), r = i / p.n_panels;
-            qrn_load4(qrn_stream_x_row<QRN_STREAM_COLUMNS, float>(rows, r), (int64_t)(i - r * p.n_panels) * QRN_PIECE + 4 * lane,
-                      p.job.w.k, v[j]);
+            qrn_load4(qrn_stream_x_row<QRN_STREAM_COLUMNS, float>(rows, r),
+                      (int64_t)(i - r * p.n_panels) * QRN_PIECE + 4 * lane, p.job.w.k, v[j]);
         }
 #pragma unroll
         for (int j = 0; j < MANY; j++) {
