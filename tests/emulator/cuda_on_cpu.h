@@ -31,6 +31,7 @@
     static emulated_registered registered_##name(#name, invoke_##name, sizeof(struct params)); \
     static void name(const struct params &p)
 #define QRN_DEVICE_FUNCTION_EARLY QRN_DEVICE_FUNCTION
+#define QRN_DEVICE_FUNCTION_LATE QRN_DEVICE_FUNCTION
 #define QRN_DEVICE_FUNCTION_ALONE QRN_DEVICE_FUNCTION
 #define QRN_DYNAMIC_SHARED(type, name) type *const name = (type *)emulated_dynamic_shared
 

@@ -262,6 +262,7 @@ void qrn_cuda_attention_run_mma(struct qrn_cuda_stream *stream, struct qrn_atten
 {
     const int64_t rows = mma_rows(p), n_splits = plan_mma(p, rows);
     if (n_splits > 1) p->partial = (float *)(uintptr_t)stream->scratch;
+    p->numbers_stay = stream->numbers_stay;
     const struct qrn_cuda_function *f = mma_function(p, rows);
     const bool decodes = p->paged.pages && rows <= FEW_ROWS;
     qrn_cuda_launch(stream, f,

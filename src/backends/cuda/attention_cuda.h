@@ -58,7 +58,7 @@ struct qrn_attention_params {
     int32_t kv_type, mask_type, causal, n_parts; /* n_parts: of d_v */
     int32_t only;                                /* enum qrn_attention_only */
     float scale, softcap;
-    int32_t rest;
+    int32_t numbers_stay; /* tables are there before what was launched before is done (launch.h) */
 };
 
 QRN_PARAMS_END

@@ -386,6 +386,9 @@ template <int D, int R, bool shares> struct decode {
             now = source_of<D, true>(p, t, kv_head, block);
             if (block + 1 < end) next = source_of<D, true>(p, t, kv_head, block + 1);
             range_in(block, &begin_key, &end_key);
+        }
+        qrn_grid_waits();
+        if (block < end) {
             copy_keys(now.k, s.tiles[0]);
             copy_values(now.v, begin_key, end_key, s.tiles[1]);
             load_queries();
@@ -434,6 +437,7 @@ template <int D, int R, bool shares>
 static __device__ __forceinline__ void attention_decode(const qrn_attention_params &p, void *memory)
 {
     decode_shared<D, R> &s = *(decode_shared<D, R> *)memory;
+    if (!p.numbers_stay) qrn_grid_waits();
     if (qrn_warp() == 0) {
         const int64_t nth = blockIdx.x, seq = qrn_attention_seq_by_warp(p, nth, R);
         const qrn_attention_tile t = qrn_attention_tile_of_seq(p, seq, nth, R);
@@ -443,8 +447,8 @@ static __device__ __forceinline__ void attention_decode(const qrn_attention_para
         if (qrn_lane() == 0) s.tile = t;
     }
     __syncthreads();
-    if (s.tile.n_rows <= 0) return;
-    decode<D, R, shares>(p, s).walk();
+    if (s.tile.n_rows > 0) decode<D, R, shares>(p, s).walk();
+    else qrn_grid_waits();
 }
 
 /* attention_cuda.c says how much shared memory there is. */
@@ -453,10 +457,10 @@ static_assert(sizeof(decode_shared<64, 16>) <= 416 * 64 + 5552, "");
 static_assert(sizeof(decode_shared<64, 8>) <= 416 * 64 + 5552, "");
 
 #define DECODE(name, D, R, shares)                                                 \
-    QRN_DEVICE_FUNCTION(qrn_attention_decode_##name, 128, 2, qrn_attention_params) \
-    {                                                                              \
-        QRN_DYNAMIC_SHARED(uint4, memory);                                         \
-        attention_decode<D, R, shares>(p, memory);                                 \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_attention_decode_##name, 128, 2, qrn_attention_params) \
+    {                                                                                    \
+        QRN_DYNAMIC_SHARED(uint4, memory);                                               \
+        attention_decode<D, R, shares>(p, memory);                                       \
     }
 
 DECODE(8_64, 64, 8, false)

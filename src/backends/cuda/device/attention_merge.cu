@@ -69,15 +69,17 @@ static __device__ __forceinline__ float factors(const qrn_attention_params &p, c
     return fmaxf(before, fmaxf(s.most[0], s.most[1]));
 }
 
-/* A row for each block, DIMS dimensions along z.  The next launches begin with it and not before: beside
+/* A row for each block, DIMS dimensions along z.  The next launches begin when it is its turn and not before: beside
  * the first copies of a product, what it waits for took three times as long. */
-QRN_DEVICE_FUNCTION_ALONE(qrn_attention_merge_runs, 64, 6, qrn_attention_params)
+QRN_DEVICE_FUNCTION_LATE(qrn_attention_merge_runs, 64, 6, qrn_attention_params)
 {
-    qrn_grid_begins();
     __shared__ __align__(16) merge_shared s;
+    if (!p.numbers_stay) qrn_grid_waits();
     const qrn_attention_tile t = merge_tile(p);
-    if (t.n_rows <= 0) return;
     const qrn_attention_row row = qrn_attention_row_of(p, t, blockIdx.y, 0);
+    qrn_grid_waits();
+    qrn_grid_begins();
+    if (t.n_rows <= 0) return;
     const int64_t first_run = qrn_attention_first_run(row);
     const bool none = t.bad || row.end <= row.begin;
     const int n =

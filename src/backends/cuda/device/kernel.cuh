@@ -16,6 +16,9 @@
  * before: it reads nothing but p, packed weights and numbers that stay (launch.h), and asks for lines. */
 #define QRN_DEVICE_FUNCTION_EARLY(name, n_threads, n_blocks, params) \
     QRN_DEVICE_FUNCTION_AFTER(qrn_grid_begins(), (void)0, name, n_threads, n_blocks, params)
+/* The same, and the next launch's blocks begin no sooner than it says by qrn_grid_begins. */
+#define QRN_DEVICE_FUNCTION_LATE(name, n_threads, n_blocks, params) \
+    QRN_DEVICE_FUNCTION_AFTER((void)0, (void)0, name, n_threads, n_blocks, params)
 /* For what makes packed weights, or copies them: nothing that comes after begins before it has ended. */
 #define QRN_DEVICE_FUNCTION_ALONE(name, n_threads, n_blocks, params) \
     QRN_DEVICE_FUNCTION_AFTER((void)0, qrn_grid_waits(), name, n_threads, n_blocks, params)
