@@ -77,7 +77,9 @@ static void run(struct qrn_cuda_stream *s, const struct qrn_step *steps)
                                                 .append = qrn_cuda_kv_append_paged_params(r.append),
                                                 .q = side_of(r.q_norm),
                                                 .k = side_of(r.k_norm),
-                                                .n_heads = (int32_t)r.q_norm->x.shape[1]};
+                                                .n_heads = (int32_t)r.q_norm->x.shape[1],
+                                                .early = s->numbers_stay &&
+                                                         !r.q_rope->freq_factors.data};
     const int64_t d = r.q_norm->x.shape[2], n_rows = p.n_heads + 2 * p.append.paged.n_kv_heads;
     qrn_cuda_launch(
         s,

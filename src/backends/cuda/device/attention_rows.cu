@@ -3,8 +3,8 @@
  *
  * Bound by latency: a warp has a row of one head, which stays in registers from the norm to the page,
  * and passes through shared memory once, where the other half of a pair is another lane's.  Cosines and
- * sines, in float64, are worked out while rows are on their way.  Bits are those of norm_registers.cu,
- * rope.cu and kv_append.cu. */
+ * sines, in float64, and pages are worked out before the launch's turn where that can be.  Bits are those of
+ * norm_registers.cu, rope.cu and kv_append.cu. */
 #include "backends/cuda/device/kv_append.cuh"
 #include "backends/cuda/device/norm_part.cuh"
 #include "backends/cuda/device/rope.cuh"
@@ -99,19 +99,20 @@ template <int N> static __device__ __forceinline__ void rows(const qrn_attention
     attention_row<N> row(p, blockIdx.x);
     norm_part<1, N> weight;
     float *at = side.x + row.t * side.token + head * side.head;
+    int slot = 0;
+    if (!p.early) qrn_grid_waits();
+    if ((is_query || is_key) && side.weight && 32 * qrn_lane() < row.d) qrn_prefetch(side.weight + 32 * qrn_lane());
+    for (int i = (int)threadIdx.x; i < p.rope.n_pairs; i += 32 * WARPS)
+        rope_turn(p.rope, row.t, i, &cosine[i], &sine[i]);
+    char *page = is_query ? nullptr : qrn_paged_page_of(p.append.paged, row.t, &slot);
+    qrn_grid_waits();
     if (is_query || is_key) {
         row.x.load(at, row.d);
         if (side.weight) weight.load(side.weight, row.d);
-    }
-    if (is_value) row.load_values(head);
-    for (int i = (int)threadIdx.x; i < p.rope.n_pairs; i += 32 * WARPS)
-        rope_turn(p.rope, row.t, i, &cosine[i], &sine[i]);
-    int slot = 0;
-    char *page = is_query ? nullptr : qrn_paged_page_of(p.append.paged, row.t, &slot);
-    if (is_query || is_key) {
         row.norm(side, weight);
         row.x.store(shared[qrn_warp()], N * QRN_PIECE);
     }
+    if (is_value) row.load_values(head);
     __syncthreads();
     if (is_query || is_key) {
         row.turn(shared[qrn_warp()], cosine, sine);
@@ -120,17 +121,17 @@ template <int N> static __device__ __forceinline__ void rows(const qrn_attention
     if (is_key || is_value) row.append(head, is_value, page, slot);
 }
 
-QRN_DEVICE_FUNCTION(qrn_attention_rows1, 128, 4, qrn_attention_rows_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_attention_rows1, 128, 4, qrn_attention_rows_params)
 {
     rows<1>(p);
 }
 
-QRN_DEVICE_FUNCTION(qrn_attention_rows2, 128, 4, qrn_attention_rows_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_attention_rows2, 128, 4, qrn_attention_rows_params)
 {
     rows<2>(p);
 }
 
-QRN_DEVICE_FUNCTION(qrn_attention_rows4, 128, 3, qrn_attention_rows_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_attention_rows4, 128, 3, qrn_attention_rows_params)
 {
     rows<4>(p);
 }
