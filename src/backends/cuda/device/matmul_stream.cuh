@@ -40,15 +40,15 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     bool x_is_there = false;
     qrn_ring_place ring;
     qrn_share_walk walk;
-    qrn_stream_tile_walk at;
+    qrn_stream_tile_walk of_tile;
     ring.at = team;
     walk.start(share, p.n_panels);
     const auto go_to_tile = [&] {
-        if (!at.go(p, walk.group)) return;
-        const qrn_tile tile = tiles.at(at.i);
+        if (!of_tile.go(p, walk.group)) return;
+        const qrn_tile tile = tiles.at(of_tile.i);
         if (COLUMNS > 1) n_rows = tile.n_rows;
         x_rows = qrn_stream_x_rows(tiles, tile);
-        x_is_there = x_is_there && !tiles.has_own_x(at.i);
+        x_is_there = x_is_there && !tiles.has_own_x(of_tile.i);
     };
     if (tiles.x_is_known()) go_to_tile();
     qrn_grid_waits();
@@ -263,10 +263,10 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
     uint64_t out = 0;
     qrn_ring_place ring;
     qrn_share_walk walk;
-    qrn_stream_tile_walk at;
+    qrn_stream_tile_walk of_tile;
     const auto go_to_tile = [&] {
-        if (!at.go(p, walk.group)) return;
-        const qrn_tile tile = tiles.at(at.i);
+        if (!of_tile.go(p, walk.group)) return;
+        const qrn_tile tile = tiles.at(of_tile.i);
         n_rows = tile.n_rows;
         is_none = tiles.is_none(tile);
         out = qrn_stream_out(tiles, tile);
@@ -292,7 +292,8 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
         if (walk.end < p.n_panels)
             qrn_hand_over<MINE>(handover + blockIdx.x + 1, first, n_rows, acc);
         else
-            qrn_stream_store(p, first, n_rows, is_none, out, (walk.group - at.begin) * QRN_PANEL_ROWS + qrn_lane(), acc);
+            qrn_stream_store(p, first, n_rows, is_none, out,
+                             (walk.group - of_tile.begin) * QRN_PANEL_ROWS + qrn_lane(), acc);
     }
 }
 
