@@ -456,7 +456,7 @@ static_assert(sizeof(decode_shared<256, 16>) <= 416 * 256 + 5552, "");
 static_assert(sizeof(decode_shared<64, 16>) <= 416 * 64 + 5552, "");
 static_assert(sizeof(decode_shared<64, 8>) <= 416 * 64 + 5552, "");
 
-#define DECODE(name, D, R, shares)                                                 \
+#define DECODE(name, D, R, shares)                                                       \
     QRN_DEVICE_FUNCTION_EARLY(qrn_attention_decode_##name, 128, 2, qrn_attention_params) \
     {                                                                                    \
         QRN_DYNAMIC_SHARED(uint4, memory);                                               \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * add, mul, silu_mul, sigmoid_mul: a warp takes 128 elements of a row at a time.  Where the first of them are is worked
- * out before the launch's turn: of one token that is most of the work. */
+ * add, mul, silu_mul, sigmoid_mul: a warp takes 128 elements of a row at a time.  Where its first ones are is worked
+ * out before the launch's turn. */
 #include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/elementwise_cuda.h"
 

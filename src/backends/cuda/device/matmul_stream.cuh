@@ -57,7 +57,7 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
         if (!x_is_there) {
             qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
             if (p.job.x_dtype == QRN_Q8_ACT) qrn_stream_copy_x<dtype, COLUMNS>(p, x_rows, n_rows, s);
-            else qrn_stream_round_x<dtype, COLUMNS>(p, x_rows, n_rows, s);
+            else qrn_stream_round_x<dtype>(p, x_rows, n_rows, s);
             qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
             x_is_there = true;
         }
@@ -302,10 +302,10 @@ static __device__ __forceinline__ void qrn_stream_adds(const qrn_matmul_stream_p
 template <int dtype, int COLUMNS, class Tiles>
 static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream_params &p, const Tiles &tiles)
 {
-    constexpr int WARPS = QRN_STREAM_WARPS, N_ADDERS = qrn_stream_adders(COLUMNS);
+    constexpr int N_ADDERS = qrn_stream_adders(COLUMNS);
     QRN_DYNAMIC_SHARED(char, memory);
     __shared__ qrn_stream_barriers places[QRN_STREAM_STAGES];
-    __shared__ qrn_q8_act own[WARPS];
+    __shared__ qrn_q8_act own[QRN_STREAM_WARPS];
     __shared__ qrn_barrier turn;
     __shared__ qrn_share share;
     qrn_stream_shared s;
@@ -315,7 +315,7 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     s.d = (float *)(memory + p.d_at);
     s.places = places, s.own = own, s.turn = &turn;
     qrn_hold_shared(s.places), qrn_hold_shared(s.sums);
-    if (threadIdx.x == 32 * WARPS) {
+    if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
 #pragma unroll 1
         for (int i = 0; i < p.n_stages; i++) {
             qrn_barrier_init(&places[i].full, 1);
@@ -327,16 +327,16 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
         share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
     }
     __syncthreads();
-    if (qrn_warp() == WARPS) {
+    if (qrn_warp() == QRN_STREAM_WARPS) {
         tiles.copies_begin();
         if (qrn_lane() == 0) qrn_stream_copies_all(p, tiles, s, share);
         return;
     }
-    if (qrn_warp() < WARPS)
+    if (qrn_warp() < QRN_STREAM_WARPS)
         qrn_stream_multiplies<dtype, COLUMNS>(p, tiles, s, share);
     else
         qrn_stream_adds<COLUMNS, COLUMNS / N_ADDERS>(p, tiles, s, share,
-                                                     (qrn_warp() - WARPS - 1) * (COLUMNS / N_ADDERS));
+                                                     (qrn_warp() - QRN_STREAM_WARPS - 1) * (COLUMNS / N_ADDERS));
 }
 
 /* Two blocks of one row leave room for one of the next launch. */

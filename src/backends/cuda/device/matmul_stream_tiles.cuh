@@ -141,10 +141,10 @@ template <int dtype, int COLUMNS>
 static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream_params &p, uint64_t rows, int n_rows,
                                                          const qrn_stream_shared &s)
 {
-    enum { WARPS = QRN_STREAM_WARPS, WORDS = sizeof(qrn_q8_act) / 4, CODES = WORDS - QRN_PANEL_K / 4 };
+    enum { WORDS = sizeof(qrn_q8_act) / 4, CODES = WORDS - QRN_PANEL_K / 4 };
     const int lane = qrn_lane(), n = n_rows * p.n_panels;
 #pragma unroll COLUMNS == 1 ? 2 : 1
-    for (int i = qrn_warp(); i < n; i += WARPS) {
+    for (int i = qrn_warp(); i < n; i += QRN_STREAM_WARPS) {
         const int r = COLUMNS == 1 ? 0 : i / p.n_panels, panel = i - r * p.n_panels,
                   at = panel * qrn_stream_rows<COLUMNS>(p) + r;
         const uint32_t *from = qrn_stream_x_row<COLUMNS, uint32_t>(rows, r) + panel * WORDS; /* d, sums, codes */
@@ -157,8 +157,8 @@ static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream
     if (!qrn_stream_splits_sums(qrn_form_of(dtype))) return;
     __syncwarp();
 #pragma unroll 1
-    for (int first = qrn_warp(); first < n; first += 8 * WARPS) {
-        const int i = first + lane / 4 * WARPS, r = COLUMNS == 1 ? 0 : i / p.n_panels,
+    for (int first = qrn_warp(); first < n; first += 8 * QRN_STREAM_WARPS) {
+        const int i = first + lane / 4 * QRN_STREAM_WARPS, r = COLUMNS == 1 ? 0 : i / p.n_panels,
                   at = (i - r * p.n_panels) * qrn_stream_rows<COLUMNS>(p) + r;
         uint8_t *x = s.x + at * QRN_STREAM_X;
         const uint32_t word = i < n ? ((const uint32_t *)(x + QRN_PANEL_K))[lane % 4] : 0;
@@ -168,24 +168,24 @@ static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream
 }
 
 /* Those that are rounded here: a warp has 128 k of a row, three of them under way, if registers are left for that. */
-template <int dtype, int COLUMNS>
+template <int dtype>
 static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_stream_params &p, uint64_t rows, int n_rows,
                                                           const qrn_stream_shared &s)
 {
-    enum { MANY = COLUMNS == 1 || qrn_form_of(dtype).bits == 8 ? 1 : 3, WARPS = QRN_STREAM_WARPS };
+    enum { MANY = qrn_form_of(dtype).bits == 8 ? 1 : 3 };
     const int lane = qrn_lane(), n = n_rows * p.n_panels;
     qrn_q8_act *own = s.own + qrn_warp();
-    for (int first = qrn_warp(); first < n; first += MANY * WARPS) {
+    for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
         float v[MANY][4];
 #pragma unroll
         for (int j = 0; j < MANY; j++) {
-            const int i = min(first + j * WARPS, n - 1), r = i / p.n_panels;
+            const int i = min(first + j * QRN_STREAM_WARPS, n - 1), r = i / p.n_panels;
             qrn_load4(qrn_stream_x_row<QRN_STREAM_COLUMNS, float>(rows, r),
                       (int64_t)(i - r * p.n_panels) * QRN_PIECE + 4 * lane, p.job.w.k, v[j]);
         }
 #pragma unroll
         for (int j = 0; j < MANY; j++) {
-            const int i = first + j * WARPS, r = i / p.n_panels;
+            const int i = first + j * QRN_STREAM_WARPS, r = i / p.n_panels;
             if (i >= n) break;
             const int at = (i - r * p.n_panels) * p.job.tile_rows + r;
             uint8_t *to = s.x + at * QRN_STREAM_X;
