@@ -7,16 +7,14 @@
 #include <string.h>
 
 #include "emulator/block.h"
-#include "emulator/tensor_map.h"
-
-static struct block *const b = &emulator_block;
 
 /* --- copies of a thread --- */
 
 static struct copy *new_copy(void)
 {
-    if (b->self->n_copies == MAX_COPIES) abort();
-    return &b->self->copies[b->self->n_copies++];
+    struct thread *t = emulator_block->self;
+    if (t->n_copies == MAX_COPIES) abort();
+    return &t->copies[t->n_copies++];
 }
 
 /* Both ends of a copy are aligned to its size, those of more than 16 bytes to 16. */
@@ -31,12 +29,12 @@ void emulated_copy_begin(void *to, const void *from, int n_bytes, int n_all)
 {
     check_alignment(to, from, (unsigned)n_all);
     memset(to, 0xff, (size_t)n_all);
-    *new_copy() = (struct copy){to, from, n_bytes, n_all, b->self->group, NULL};
+    *new_copy() = (struct copy){to, from, n_bytes, n_all, emulator_block->self->group, NULL};
 }
 
 void emulated_copies_commit(void)
 {
-    b->self->group++;
+    emulator_block->self->group++;
 }
 
 /* Of 8 bytes in shared memory. */
@@ -88,7 +86,7 @@ static void do_copies(struct thread *t, int n)
 
 void emulated_copies_wait(int n_groups_left)
 {
-    struct thread *t = b->self;
+    struct thread *t = emulator_block->self;
     int n = 0;
     while (n < t->n_copies && t->group - t->copies[n].group > (unsigned)n_groups_left) n++;
     do_copies(t, n);
@@ -96,22 +94,12 @@ void emulated_copies_wait(int n_groups_left)
 
 /* --- bulk copies --- */
 
-struct bulk {
-    char *to;
-    const char *from; /* NULL: by a map */
-    int n_bytes, at[4];
-    struct emulated_map map;
-    uint64_t *barrier;
-};
-enum { MAX_BULKS = 1024 };
-static struct bulk bulks[MAX_BULKS];
-static int n_bulks;
-
 static void begin_bulk(const struct bulk *x)
 {
-    if (n_bulks == MAX_BULKS) abort();
+    struct block *b = emulator_block;
+    if (b->n_bulks == MAX_BULKS) abort();
     memset(x->to, 0xff, (size_t)x->n_bytes);
-    bulks[n_bulks++] = *x;
+    b->bulks[b->n_bulks++] = *x;
 }
 
 void emulated_bulk_copy(void *to, const void *from, int n_bytes, uint64_t *barrier)
@@ -156,27 +144,29 @@ static void copy_box(const struct bulk *x)
 
 static void do_bulks(uint64_t *barrier)
 {
+    struct block *b = emulator_block;
     int n = 0;
-    for (int i = 0; i < n_bulks; i++) {
-        if (bulks[i].barrier != barrier) {
-            bulks[n++] = bulks[i];
+    for (int i = 0; i < b->n_bulks; i++) {
+        const struct bulk *x = &b->bulks[i];
+        if (x->barrier != barrier) {
+            b->bulks[n++] = *x;
             continue;
         }
-        if (bulks[i].from)
-            memcpy(bulks[i].to, bulks[i].from, (size_t)bulks[i].n_bytes);
+        if (x->from)
+            memcpy(x->to, x->from, (size_t)x->n_bytes);
         else
-            copy_box(&bulks[i]);
-        barrier_of(barrier)->n_bytes -= bulks[i].n_bytes;
+            copy_box(x);
+        barrier_of(barrier)->n_bytes -= x->n_bytes;
     }
-    n_bulks = n;
+    b->n_bulks = n;
     settle(barrier_of(barrier));
 }
 
 /* --- barriers --- */
 
-void emulator_async_begin(void)
+void emulator_async_begin(struct block *b)
 {
-    n_bulks = 0;
+    b->n_bulks = 0;
     b->n_registers = 0;
 }
 
@@ -184,6 +174,7 @@ void emulator_async_begin(void)
  * others to give theirs back, for good if there are not so many. */
 void emulated_registers(int n)
 {
+    struct block *b = emulator_block;
     const unsigned all = 65536 / b->n_threads / 8 * 8 * b->n_threads;
     b->n_registers += (unsigned)n;
     if (b->n_registers > all && !*emulator_message)
@@ -204,11 +195,12 @@ void emulated_barrier_arrive(uint64_t *state, int n_bytes)
 
 void emulated_barrier_arrive_after_copies(uint64_t *state)
 {
-    *new_copy() = (struct copy){.group = b->self->group, .barrier = state};
+    *new_copy() = (struct copy){.group = emulator_block->self->group, .barrier = state};
 }
 
 static void do_copies_before(uint64_t *state)
 {
+    struct block *b = emulator_block;
     for (unsigned i = 0; i < b->n_threads; i++) {
         struct thread *t = &b->threads[i];
         int n = 0;
@@ -229,9 +221,10 @@ bool emulator_phase_ended(uint64_t *state, int parity)
 
 void emulated_barrier_wait(uint64_t *state, int parity)
 {
-    if (!emulator_is_slow(b->self) && emulator_phase_ended(state, parity)) return;
-    b->self->barrier = state;
-    b->self->parity = parity;
+    struct thread *t = emulator_block->self;
+    if (!emulator_is_slow(emulator_block, t) && emulator_phase_ended(state, parity)) return;
+    t->barrier = state;
+    t->parity = parity;
     emulator_wait(AT_PHASE);
 }
 
@@ -239,6 +232,7 @@ void emulated_barrier_wait(uint64_t *state, int parity)
 
 void emulated_sync_some(int barrier, int n_threads, bool waits)
 {
+    struct block *b = emulator_block;
     if (barrier < 1 || barrier > 15 || n_threads % WARP) abort();
     if (++b->n_arrived[barrier] == n_threads) {
         b->n_arrived[barrier] = 0;
@@ -255,20 +249,25 @@ void emulated_sync_some(int barrier, int n_threads, bool waits)
 
 unsigned emulated_shared_address(const void *p)
 {
-    return (unsigned)((const char *)p - b->shared);
+    return (unsigned)((const char *)p - emulator_block->shared);
 }
 
 void *emulated_shared_pointer(unsigned address)
 {
-    return b->shared + address;
+    return emulator_block->shared + address;
 }
 
 unsigned emulated_thread_number(void)
 {
-    return (unsigned)(b->self - b->threads);
+    return (unsigned)(emulator_block->self - emulator_block->threads);
 }
 
 uint64_t emulated_block_number(void)
 {
-    return b->number;
+    return emulator_block->number;
+}
+
+size_t emulated_block_place(void)
+{
+    return emulator_block->place;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Running a grid: block after block; in a block each thread runs until it waits for others.  What can
- * never come to an end is found, not waited for. */
+ * Running a grid: block after block, or together (together.c); in a block each thread runs until it waits
+ * for others.  What can never come to an end is found, not waited for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +8,10 @@
 #include "base/float_mode.h"
 #include "emulator/block.h"
 
-enum { SHARED_BEGINS = 128 };
+enum { SHARED_BEGINS = 128, MAX_IDLE = 10000 };
 
-struct block emulator_block;
+struct block *emulator_block;
 
-static struct block *const b = &emulator_block;
-static unsigned char given[MAX_THREADS][EMULATED_DEPOSIT]; /* by the lanes of a meeting */
 static const struct work *running;
 
 struct emulated_dim emulated_thread_index, emulated_block_index, emulated_block_size,
@@ -23,13 +21,14 @@ void *emulated_dynamic_shared;
 
 static void thread_main(void)
 {
+    struct block *b = emulator_block;
     fiber_entered(&b->self->fiber, &b->scheduler);
     running->kernel->invoke(running->params);
     b->self->state = ENDED;
     fiber_switch(&b->self->fiber, &b->scheduler, true);
 }
 
-static void resume(struct thread *t)
+static void resume(struct block *b, struct thread *t)
 {
     b->self = t;
     emulated_thread_index = t->index;
@@ -39,6 +38,7 @@ static void resume(struct thread *t)
 
 void emulator_wait(enum state state)
 {
+    struct block *b = emulator_block;
     b->self->state = state;
     fiber_switch(&b->self->fiber, &b->scheduler, false);
 }
@@ -48,20 +48,28 @@ void emulated_sync_block(void)
     emulator_wait(AT_BLOCK);
 }
 
+void emulated_yield(void)
+{
+    emulator_block->n_yields++;
+    emulator_wait(YIELDS);
+}
+
 const unsigned char *emulated_exchange(unsigned mask, const char *what, const void *data,
                                        size_t n_bytes)
 {
+    struct block *b = emulator_block;
     struct thread *t = b->self;
     t->mask = mask;
     t->what = what;
     t->n_bytes = n_bytes;
     if (n_bytes) memcpy(t->deposit, data, n_bytes);
     emulator_wait(AT_WARP);
-    return given[(t - b->threads) / WARP * WARP];
+    return b->given[(t - b->threads) / WARP * WARP];
 }
 
 unsigned emulated_active_lanes(void)
 {
+    const struct block *b = emulator_block;
     const size_t first = (size_t)(b->self - b->threads) / WARP * WARP;
     unsigned mask = 0;
     for (unsigned i = 0; i < WARP && first + i < b->n_threads; i++)
@@ -78,51 +86,53 @@ static const char *place_of(const struct thread *t)
         return "at a barrier of some threads";
     case AT_PHASE:
         return "for a barrier's phase";
+    case YIELDS:
+        return "for what others write";
     default:
         return "at __syncthreads";
     }
 }
 
-static bool complain(const struct thread *t, const char *what)
+static bool complain(const struct block *b, const struct thread *t, const char *what)
 {
     (void)snprintf(emulator_message, sizeof emulator_message,
                    "%s: block (%u, %u, %u), thread %td waits %s: %s", running->kernel->name,
-                   emulated_block_index.x, emulated_block_index.y, emulated_block_index.z,
-                   t - b->threads, place_of(t), what);
+                   b->index.x, b->index.y, b->index.z, t - b->threads, place_of(t), what);
     return false;
 }
 
 /* Whether all lanes that t meets are there.  False with emulator_message set: they never will. */
-static bool meeting_is_complete(const struct thread *t, size_t first)
+static bool meeting_is_complete(const struct block *b, const struct thread *t, size_t first)
 {
     for (unsigned i = 0; i < WARP; i++) {
         if (!(t->mask >> i & 1)) continue;
         const struct thread *u = &b->threads[first + i];
-        if (first + i >= b->n_threads) return complain(t, "for lanes that the block does not have");
-        if (u->state == ENDED) return complain(t, "for a lane that has ended");
+        if (first + i >= b->n_threads)
+            return complain(b, t, "for lanes that the block does not have");
+        if (u->state == ENDED) return complain(b, t, "for a lane that has ended");
         if (u->state != AT_WARP) return false;
         if (u->mask != t->mask || u->what != t->what || u->n_bytes != t->n_bytes)
-            return complain(t, "but other lanes of its mask wait for something else");
+            return complain(b, t, "but other lanes of its mask wait for something else");
     }
     return true;
 }
 
 /* Lets lanes of a warp, all of which wait or have ended, meet.  Whether any did. */
-static bool meet(size_t first)
+static bool meet(struct block *b, size_t first)
 {
     bool any = false;
     for (size_t i = first; i < first + WARP && i < b->n_threads; i++) {
         struct thread *t = &b->threads[i];
         if (t->state != AT_WARP) continue;
-        if (!(t->mask >> (i - first) & 1)) return complain(t, "but is not in its own mask");
-        if (!meeting_is_complete(t, first)) {
+        if (!(t->mask >> (i - first) & 1)) return complain(b, t, "but is not in its own mask");
+        if (!meeting_is_complete(b, t, first)) {
             if (*emulator_message) return false;
             continue;
         }
         const unsigned mask = t->mask;
         for (unsigned k = 0; k < WARP; k++)
             if (mask >> k & 1) {
-                memcpy(given[first + k], b->threads[first + k].deposit, t->n_bytes);
+                memcpy(b->given[first + k], b->threads[first + k].deposit, t->n_bytes);
                 b->threads[first + k].state = RUNS;
             }
         any = true;
@@ -130,36 +140,36 @@ static bool meet(size_t first)
     return any;
 }
 
-static void run_warp(size_t first)
+static void run_warp(struct block *b, size_t first)
 {
     const size_t n = b->n_threads - first < WARP ? b->n_threads - first : WARP;
     do {
         for (size_t i = 0; i < n; i++) {
             struct thread *t = &b->threads[first + (emulator_faults.reverse ? n - 1 - i : i)];
-            if (t->state == RUNS) resume(t);
+            if (t->state == RUNS) resume(b, t);
         }
-    } while (meet(first));
+    } while (meet(b, first));
 }
 
-bool emulator_is_slow(const struct thread *t)
+bool emulator_is_slow(const struct block *b, const struct thread *t)
 {
     return (t - b->threads) / WARP == emulator_faults.slow_warp;
 }
 
-static bool any_runs(bool slow)
+static bool any_runs(const struct block *b, bool slow)
 {
     for (unsigned i = 0; i < b->n_threads; i++)
-        if (b->threads[i].state == RUNS && emulator_is_slow(&b->threads[i]) == slow) return true;
+        if (b->threads[i].state == RUNS && emulator_is_slow(b, &b->threads[i]) == slow) return true;
     return false;
 }
 
 /* Phases that have ended by now, with all that was under way. */
-static bool release_phases(bool slow)
+static bool release_phases(struct block *b, bool slow)
 {
     bool any = false;
     for (unsigned i = 0; i < b->n_threads; i++) {
         struct thread *t = &b->threads[i];
-        if (t->state != AT_PHASE || emulator_is_slow(t) != slow) continue;
+        if (t->state != AT_PHASE || emulator_is_slow(b, t) != slow) continue;
         if (!emulator_phase_ended(t->barrier, t->parity)) continue;
         t->state = RUNS;
         any = true;
@@ -168,7 +178,7 @@ static bool release_phases(bool slow)
 }
 
 /* The block's barrier, when nothing else goes on.  False: it never will. */
-static bool release_block(void)
+static bool release_block(struct block *b)
 {
     const struct thread *waits = NULL, *ended = NULL, *stuck = NULL;
     for (unsigned i = 0; i < b->n_threads; i++) {
@@ -180,13 +190,13 @@ static bool release_block(void)
         else
             stuck = t;
     }
-    if (stuck) return complain(stuck, "and nothing goes on");
-    if (waits && ended) return complain(waits, "but other threads have ended");
+    if (stuck) return complain(b, stuck, "and nothing goes on");
+    if (waits && ended) return complain(b, waits, "but other threads have ended");
     for (unsigned i = 0; i < b->n_threads; i++) b->threads[i].state = RUNS;
     return true;
 }
 
-static bool all_ended(void)
+static bool all_ended(const struct block *b)
 {
     for (unsigned i = 0; i < b->n_threads; i++)
         if (b->threads[i].state != ENDED) return false;
@@ -194,59 +204,135 @@ static bool all_ended(void)
 }
 
 /* Lets go on what can: the slow warp when nobody else does.  Whether any did. */
-static bool run_warps(bool slow)
+static bool run_warps(struct block *b, bool slow)
 {
     const size_t n_warps = (b->n_threads + WARP - 1) / WARP;
-    if (!any_runs(slow) && !release_phases(slow)) return false;
+    if (!any_runs(b, slow) && !release_phases(b, slow)) return false;
     for (size_t i = 0; i < n_warps && !*emulator_message; i++) {
         const size_t first = (emulator_faults.reverse ? n_warps - 1 - i : i) * WARP;
-        if (emulator_is_slow(&b->threads[first]) == slow) run_warp(first);
+        if (emulator_is_slow(b, &b->threads[first]) == slow) run_warp(b, first);
     }
     return true;
 }
 
-static bool run_block(const struct work *w)
+/* Only threads that yielded can go on: they will, in the block's next turn. */
+static enum turn end_turn(struct block *b)
 {
-    if (w->shared_bytes) memset(emulated_dynamic_shared, 0xff, w->shared_bytes);
-    b->number++;
-    memset(b->n_arrived, 0, sizeof b->n_arrived);
-    emulator_async_begin();
+    enum turn turn = TURN_IDLE;
     for (unsigned i = 0; i < b->n_threads; i++) {
         struct thread *t = &b->threads[i];
+        const bool yields = t->state == YIELDS;
+        if (yields != t->yielded) turn = TURN_WENT_ON;
+        if (yields) t->state = RUNS;
+        t->yielded = yields;
+    }
+    b->n_yields = 0;
+    return turn;
+}
+
+enum turn emulator_take_turn(struct block *b)
+{
+    emulator_block = b;
+    emulated_block_index = b->index;
+    emulated_dynamic_shared = b->shared + SHARED_BEGINS;
+    while (!all_ended(b)) {
+        if (run_warps(b, false) || run_warps(b, true)) {
+            if (*emulator_message) return TURN_FAILED;
+        } else if (b->n_yields) {
+            return end_turn(b);
+        } else if (!release_block(b)) {
+            return TURN_FAILED;
+        }
+    }
+    return TURN_ENDED;
+}
+
+enum turn emulator_take_turns(enum turn (*turn)(void *), void *of)
+{
+    enum turn last = TURN_WENT_ON;
+    for (int n_idle = 0; last >= TURN_IDLE && n_idle < MAX_IDLE;) {
+        last = turn(of);
+        n_idle = last == TURN_IDLE ? n_idle + 1 : 0;
+    }
+    return last;
+}
+
+void emulator_complain_of_yields(struct block *b)
+{
+    struct thread *t = b->threads;
+    while (!t->yielded) t++;
+    t->state = YIELDS;
+    (void)complain(b, t, "and nothing goes on");
+}
+
+bool emulator_reserve(struct block *b, const struct work *w, size_t n_threads)
+{
+    /* Not at a multiple of 1024, which no kernel may count on. */
+    b->shared = aligned_alloc(1024, (w->shared_bytes + SHARED_BEGINS + 1023) / 1024 * 1024);
+    return b->shared && fibers_reserve(&b->stacks, n_threads);
+}
+
+void emulator_release(struct block *b)
+{
+    free(b->shared);
+    fibers_free(&b->stacks);
+}
+
+void emulator_begin_block(struct block *b, const struct work *w, size_t i)
+{
+    static uint64_t n_blocks;
+    b->n_threads = w->block.x * w->block.y * w->block.z;
+    b->index =
+        (struct emulated_dim){(unsigned)(i % w->grid.x), (unsigned)(i / w->grid.x % w->grid.y),
+                              (unsigned)(i / w->grid.x / w->grid.y)};
+    if (w->shared_bytes) memset(b->shared + SHARED_BEGINS, 0xff, w->shared_bytes);
+    b->number = ++n_blocks;
+    b->n_yields = 0;
+    memset(b->n_arrived, 0, sizeof b->n_arrived);
+    emulator_async_begin(b);
+    for (unsigned k = 0; k < b->n_threads; k++) {
+        struct thread *t = &b->threads[k];
         t->state = RUNS;
+        t->yielded = false;
         t->n_copies = 0;
         t->group = 0;
-        t->index = (struct emulated_dim){i % w->block.x, i / w->block.x % w->block.y,
-                                         i / w->block.x / w->block.y};
-        fiber_begin(&t->fiber, i, thread_main);
+        t->index = (struct emulated_dim){k % w->block.x, k / w->block.x % w->block.y,
+                                         k / w->block.x / w->block.y};
+        fiber_begin(&t->fiber, &b->stacks, k, thread_main);
     }
-    while (!all_ended()) {
-        if (!run_warps(false) && !run_warps(true) && !release_block()) return false;
-        if (*emulator_message) return false;
+}
+
+static enum turn turn_of_one(void *b)
+{
+    return emulator_take_turn(b);
+}
+
+static bool run_apart(const struct work *w)
+{
+    static struct block block; /* its stacks stay */
+    enum turn last = TURN_ENDED;
+    if (!emulator_reserve(&block, w, MAX_THREADS)) abort();
+    const uint64_t mode = qrn_float_mode_enter(); /* subnormal floats are flushed, as built */
+    for (size_t i = 0; i < emulator_grid_blocks(w) && last == TURN_ENDED; i++) {
+        emulator_begin_block(&block, w, i);
+        last = emulator_take_turns(turn_of_one, &block);
     }
-    return true;
+    qrn_float_mode_leave(mode);
+    if (last == TURN_IDLE) emulator_complain_of_yields(&block);
+    free(block.shared);
+    return last == TURN_ENDED;
+}
+
+size_t emulator_grid_blocks(const struct work *w)
+{
+    return (size_t)w->grid.x * w->grid.y * w->grid.z;
 }
 
 bool emulator_run_grid(const struct work *w)
 {
-    bool good = true;
     running = w;
-    b->n_threads = w->block.x * w->block.y * w->block.z;
     emulator_message[0] = 0;
     emulated_block_size = w->block;
     emulated_grid_size = w->grid;
-    /* Not at a multiple of 1024, which no kernel may count on. */
-    b->shared = aligned_alloc(1024, (w->shared_bytes + SHARED_BEGINS + 1023) / 1024 * 1024);
-    if (!fibers_reserve(MAX_THREADS) || !b->shared) abort();
-    emulated_dynamic_shared = b->shared + SHARED_BEGINS;
-    const uint64_t mode = qrn_float_mode_enter(); /* subnormal floats are flushed, as built */
-    for (unsigned z = 0; z < w->grid.z && good; z++)
-        for (unsigned y = 0; y < w->grid.y && good; y++)
-            for (unsigned x = 0; x < w->grid.x && good; x++) {
-                emulated_block_index = (struct emulated_dim){x, y, z};
-                good = run_block(w);
-            }
-    qrn_float_mode_leave(mode);
-    free(b->shared);
-    return good;
+    return w->together ? emulator_run_together(w) : run_apart(w);
 }

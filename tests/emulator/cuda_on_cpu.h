@@ -13,7 +13,7 @@
 #define __device__
 #define __host__
 #define __constant__ static const
-#define __shared__ static
+#define __shared__ static thread_local /* blocks that run together have a host's thread each */
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)

@@ -32,6 +32,8 @@ extern void *emulated_dynamic_shared;
 
 /* Waits for all threads of the block. */
 void emulated_sync_block(void);
+/* Lets others go on, of the block and then of other blocks: in a loop that waits for what they write. */
+void emulated_yield(void);
 
 enum { EMULATED_DEPOSIT = 64 };
 
@@ -67,9 +69,10 @@ void emulated_sync_some(int barrier, int n_threads, bool waits);
 unsigned emulated_shared_address(const void *p);
 void *emulated_shared_pointer(unsigned address);
 
-/* The thread in its block; the block among all that ever ran. */
+/* The thread in its block; the block among all that ever ran, and among those that run together. */
 unsigned emulated_thread_number(void);
 uint64_t emulated_block_number(void);
+size_t emulated_block_place(void);
 
 #ifdef __cplusplus
 }

@@ -91,6 +91,7 @@ EXPORTED CUresult cuGetErrorString(CUresult r, const char **out)
         {CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "memory is already registered"},
         {CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "memory is not registered"},
         {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted while recording"},
+        {CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "too many blocks in cooperative launch"},
     };
     *out = r == CUDA_ERROR_LAUNCH_FAILED && *emulator_message ? emulator_message : NULL;
     for (size_t i = 0; i < sizeof texts / sizeof *texts && !*out; i++)

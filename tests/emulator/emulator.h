@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT
  * A driver library without a GPU: the entry points that quern uses, and the device code run on the
- * CPU.  One kernel runs at a time, in the thread that launches it: at once, or when somebody waits.
+ * CPU.  One kernel runs at a time, in the thread that launches it: at once, or when somebody waits.  Its
+ * blocks run one after the other; those of a cooperative launch take turns (together.c).
  *
  * Faults on demand, read from the environment at cuInit (the version: whenever it is asked for):
  *     QRN_EMULATED_DRIVER_VERSION   12080 is 12.8
  *     QRN_EMULATED_SM               compute capability, 90; 80 is 8.0
- *     QRN_EMULATED_MULTIPROCESSORS  4
+ *     QRN_EMULATED_MULTIPROCESSORS  4; a cooperative launch has no more blocks
  *     QRN_EMULATED_FAIL_ALLOC       this allocation from now on fails, counted from 1
  *     QRN_EMULATED_LOSE_AT_LAUNCH   at this launch from now on the context is lost
  *     QRN_EMULATED_MEMORY           bytes that the device has; 2^40 without
  *     QRN_EMULATED_LATE             work is done when somebody waits for it
- *     QRN_EMULATED_REVERSE          warps and lanes run in reverse order: what differs is a race
+ *     QRN_EMULATED_REVERSE          warps and lanes, and blocks that take turns, run in reverse order: what
+ *                                   differs is a race
  *     QRN_EMULATED_SLOW_WARP        this warp of each block does a step only when no other can: what then
  *                                   never ends counts on its speed */
 #ifndef QUERN_TESTS_EMULATOR_H
@@ -46,6 +48,7 @@ struct work {
     const struct emulated_kernel *kernel;
     struct emulated_dim grid, block;
     size_t shared_bytes;
+    bool together; /* all blocks are there at once */
     void *to;
     const void *from;
     size_t n_bytes;
@@ -96,6 +99,7 @@ void emulator_do(struct CUctx_st *context, const struct work *work);
 
 /* Runs a grid; false: it cannot end, and emulator_message says why. */
 bool emulator_run_grid(const struct work *work);
+size_t emulator_grid_blocks(const struct work *work);
 
 /* Whether the device may use that address of the host. */
 bool emulator_is_known(const void *address);

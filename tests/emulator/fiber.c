@@ -7,13 +7,11 @@
 #include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
 enum { N_STACK = 128 * 1024, N_GUARD = 4096 };
-
-static char *stacks;
-static size_t n_stacks;
 
 void fiber_exchange(void **save, void *load);
 
@@ -58,9 +56,9 @@ static const size_t main_at = 11;
 #error "the emulator knows how to switch stacks on x86-64 and AArch64"
 #endif
 
-bool fibers_reserve(size_t n)
+bool fibers_reserve(struct fiber_stacks *stacks, size_t n)
 {
-    if (n <= n_stacks) return true;
+    if (n <= stacks->n) return true;
     const size_t each = N_STACK + N_GUARD;
     char *m = mmap(NULL, n * each, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -70,15 +68,26 @@ bool fibers_reserve(size_t n)
             (void)munmap(m, n * each);
             return false;
         }
-    if (stacks) (void)munmap(stacks, n_stacks * each);
-    stacks = m;
-    n_stacks = n;
+    fibers_free(stacks);
+    *stacks = (struct fiber_stacks){m, n};
     return true;
 }
 
-void fiber_begin(struct fiber *f, size_t i, void (*main)(void))
+void fibers_free(struct fiber_stacks *stacks)
 {
-    char *low = stacks + i * (N_STACK + N_GUARD) + N_GUARD;
+    const size_t n_bytes = stacks->n * (N_STACK + N_GUARD);
+    if (!stacks->memory) return;
+#if defined(__SANITIZE_ADDRESS__)
+    /* Fibers that never came to their end have left marks. */
+    __asan_unpoison_memory_region(stacks->memory, n_bytes);
+#endif
+    (void)munmap(stacks->memory, n_bytes);
+    *stacks = (struct fiber_stacks){NULL, 0};
+}
+
+void fiber_begin(struct fiber *f, const struct fiber_stacks *stacks, size_t i, void (*main)(void))
+{
+    char *low = stacks->memory + i * (N_STACK + N_GUARD) + N_GUARD;
     void **frame = (void **)(void *)(low + N_STACK) - N_FRAME;
     memset(frame, 0, N_FRAME * sizeof *frame);
     memcpy(&frame[main_at], &main, sizeof main);

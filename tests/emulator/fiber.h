@@ -13,10 +13,16 @@ struct fiber {
     void *sanitizer; /* what AddressSanitizer keeps of it */
 };
 
+struct fiber_stacks {
+    char *memory;
+    size_t n;
+};
+
 /* Memory for n stacks with a guard page below each.  False: none. */
-bool fibers_reserve(size_t n);
-/* Fiber i begins in main when it is switched to next; main never returns. */
-void fiber_begin(struct fiber *f, size_t i, void (*main)(void));
+bool fibers_reserve(struct fiber_stacks *stacks, size_t n);
+void fibers_free(struct fiber_stacks *stacks);
+/* A fiber on stack i begins in main when it is switched to next; main never returns. */
+void fiber_begin(struct fiber *f, const struct fiber_stacks *stacks, size_t i, void (*main)(void));
 /* Leaves from and goes on in to; last: from will not be switched to any more. */
 void fiber_switch(struct fiber *from, struct fiber *to, bool last);
 /* What a fiber does first. */

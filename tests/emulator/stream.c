@@ -191,6 +191,15 @@ EXPORTED CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t 
     return copy((void *)to, (void *)from, n, stream);
 }
 
+static bool is_cooperative(const CUlaunchConfig *c)
+{
+    bool is = false;
+    for (unsigned i = 0; i < c->numAttrs; i++)
+        if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+            is = c->attrs[i].value.cooperative != 0;
+    return is;
+}
+
 EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **params,
                                    void **extra)
 {
@@ -198,12 +207,15 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function,
                      .kernel = (const struct emulated_kernel *)(void *)function,
                      .grid = {c->gridDimX, c->gridDimY, c->gridDimZ},
                      .block = {c->blockDimX, c->blockDimY, c->blockDimZ},
-                     .shared_bytes = c->sharedMemBytes};
+                     .shared_bytes = c->sharedMemBytes,
+                     .together = is_cooperative(c)};
     const size_t n_threads = (size_t)w.block.x * w.block.y * w.block.z;
     const bool fits = w.grid.x && w.grid.y && w.grid.z && w.grid.x <= 0x7fffffff &&
                       w.grid.y <= 65535 && w.grid.z <= 65535 && n_threads > 0 &&
                       n_threads <= 1024 && w.shared_bytes <= 227 * 1024;
     if (!fits || extra || w.kernel->params_bytes > sizeof w.params) return CUDA_ERROR_INVALID_VALUE;
+    if (w.together && emulator_grid_blocks(&w) > (size_t)emulator_faults.multiprocessors)
+        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     memcpy(w.params, params[0], w.kernel->params_bytes);
     return queue(c->hStream, &w);
 }

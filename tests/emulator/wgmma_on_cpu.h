@@ -25,8 +25,10 @@ struct emulated_products {
 /* Of the thread that runs; empty when its block begins. */
 static inline emulated_products &emulated_products_of_thread()
 {
-    static emulated_products of[1024];
-    emulated_products &mine = of[emulated_thread_number()];
+    static std::deque<emulated_products> of; /* 1024 for each of the blocks that run together */
+    const size_t place = 1024 * emulated_block_place();
+    if (of.size() < place + 1024) of.resize(place + 1024);
+    emulated_products &mine = of[place + emulated_thread_number()];
     if (mine.block != emulated_block_number()) {
         mine.all.clear();
         mine.group = 0;
