@@ -27,6 +27,18 @@ enum { N_FLOATS = 64 * 1024 };
 
 #define GOOD(call) assert_int_equal(call, CUDA_SUCCESS)
 
+/* A GPU that has no code in files named *_sm90a.cu. */
+static inline bool is_not_hopper(void)
+{
+    struct qrn_cuda_driver d;
+    int major = 0;
+    if (!is_real()) return false;
+    if (qrn_cuda_driver_open("", &d, NULL) != QRN_OK) return true;
+    GOOD(d.device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0));
+    qrn_cuda_driver_close(&d);
+    return major != 9;
+}
+
 /* With the device code of an image that the build has embedded. */
 static inline void begin(struct test *t, const unsigned char *image)
 {

@@ -18,6 +18,16 @@ struct qrn_test_mma_params {
     int32_t n_rows; /* of b; the rest is 0 */
 };
 
+/* Blocks that wait for each other, up to 32 of them. */
+struct qrn_test_ring_params {
+    uint32_t *words;      /* of each round and block; zeros before */
+    const uint32_t *data; /* QRN_TEST_RING_DATA for each block */
+    uint32_t *out;        /* one of each block */
+    int32_t n_rounds;
+    int32_t mute; /* a block that tells the others nothing, or -1 */
+};
+enum { QRN_TEST_RING_DATA = 256, QRN_TEST_RING_THREADS = 64 };
+
 /* c = a b of bf16, 64 x 128, k a multiple of 64. */
 struct qrn_test_wgmma_params {
     struct qrn_tensor_map a, b; /* boxes of 64 x 64, those of b by k of 64 x 128 */

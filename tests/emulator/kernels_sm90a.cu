@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Device code that tests wgmma.cuh and pipeline.cuh by their contracts: a product through a ring of one
- * stage, which one warp fills. */
+ * stage, which one warp fills; and blocks that wait for each other. */
 #include "backends/cuda/device/wgmma.cuh"
 #include "emulator/kernels.h"
 
@@ -114,4 +114,60 @@ QRN_DEVICE_FUNCTION(qrn_test_pipeline, 96, 1, qrn_test_wgmma_params)
         qrn_barrier_wait(&many, 0);
         for (int i = lane; i < 512; i += 32) p.c[i] = met * ((const float *)memory)[i];
     }
+}
+
+static __device__ uint32_t word_at(const uint32_t *place)
+{
+#ifdef QRN_EMULATED
+    emulated_yield();
+#endif
+    return *(const volatile uint32_t *)place;
+}
+
+/* In each round a block tells all blocks its number; its next one comes from theirs and from what a bulk
+ * copy has brought meanwhile. */
+QRN_DEVICE_FUNCTION(qrn_test_ring, QRN_TEST_RING_THREADS, 1, qrn_test_ring_params)
+{
+    QRN_DYNAMIC_SHARED(uint32_t, tile);
+    __shared__ qrn_barrier full;
+    __shared__ uint32_t seen[32], number;
+    const int n = (int)gridDim.x, block = (int)blockIdx.x, lane = qrn_lane();
+    if (threadIdx.x == 0) {
+        qrn_barrier_init(&full, 1);
+        qrn_barriers_are_ready();
+        number = (uint32_t)block + 1;
+    }
+    __syncthreads();
+    for (int round = 0; round < p.n_rounds; round++) {
+        uint32_t *words = p.words + round * n;
+        if (threadIdx.x == 0) {
+            qrn_barrier_arrive_expecting(&full, 4 * QRN_TEST_RING_DATA);
+            qrn_bulk_copy(tile, p.data + QRN_TEST_RING_DATA * block, 4 * QRN_TEST_RING_DATA, &full);
+            if (block != p.mute) *(volatile uint32_t *)(words + block) = number;
+        }
+        if (qrn_warp() == 1) {
+            uint32_t word = lane >= n;
+            while (!__all_sync(QRN_ALL_OF_WARP, word != 0)) word = word ? word : word_at(words + lane);
+            seen[lane] = word;
+        }
+        __syncthreads();
+        qrn_barrier_wait(&full, round & 1);
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < n; i++) number = 5 * number + seen[i];
+            number = (number + tile[round % QRN_TEST_RING_DATA]) | 1;
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) p.out[block] = number;
+}
+
+/* Waits for what nobody writes, and meets itself again and again. */
+QRN_DEVICE_FUNCTION(qrn_test_never_told, QRN_TEST_RING_THREADS, 1, qrn_test_ring_params)
+{
+    __shared__ uint32_t word;
+    do {
+        __syncthreads();
+        if (threadIdx.x == 0) word = blockIdx.x == 0 ? 1 : word_at(p.words);
+        __syncthreads();
+    } while (word == 0);
 }

@@ -13,7 +13,8 @@
 #include "emulator/driver_test.h"
 #include "emulator/kernels.h"
 
-extern const unsigned char qrn_cuda_image_kernels[]; /* of kernels.cu, embedded by the build */
+/* Of kernels.cu and kernels_sm90a.cu, embedded by the build. */
+extern const unsigned char qrn_cuda_image_kernels[], qrn_cuda_image_kernels_sm90a[];
 
 static void test_never_ends(void **state)
 {
@@ -210,13 +211,174 @@ static void test_refuses(void **state)
     end(&t);
 }
 
+/* --- blocks that wait for each other --- */
+
+enum { N_BLOCKS = 4, N_ROUNDS = 30, N_RING_WORDS = N_BLOCKS * N_ROUNDS, WORDS_AT = 4096 };
+
+struct ring {
+    struct test t;
+    CUfunction function;
+    struct qrn_test_ring_params p;
+    uint32_t want[N_BLOCKS];
+};
+
+static void want_of_ring(struct ring *r, unsigned n_blocks)
+{
+    for (unsigned i = 0; i < n_blocks; i++) r->want[i] = i + 1;
+    for (int round = 0; round < r->p.n_rounds; round++) {
+        uint32_t seen[N_BLOCKS];
+        memcpy(seen, r->want, sizeof seen);
+        for (unsigned i = 0; i < n_blocks; i++) {
+            uint32_t *number = &r->want[i];
+            for (unsigned k = 0; k < n_blocks; k++) *number = 5 * *number + seen[k];
+            *number += r->p.data[QRN_TEST_RING_DATA * i + (unsigned)round];
+            *number |= 1;
+        }
+    }
+}
+
+static void begin_ring(struct ring *r, const char *kernel)
+{
+    struct rng rng = {3};
+    begin(&r->t, qrn_cuda_image_kernels_sm90a);
+    GOOD(r->t.d.module_function(&r->function, r->t.module, kernel));
+    uint32_t *data = (uint32_t *)(void *)r->t.memory, *words = data + WORDS_AT;
+    for (int i = 0; i < N_BLOCKS * QRN_TEST_RING_DATA; i++)
+        data[i] = (uint32_t)rng_below(&rng, 1 << 30);
+    r->p = (struct qrn_test_ring_params){words, data, words + N_RING_WORDS, N_ROUNDS, -1};
+}
+
+static CUresult launch_ring(struct ring *r, unsigned n_blocks, bool together)
+{
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+                                   .value.cooperative = together};
+    const CUlaunchConfig c = {.gridDimX = n_blocks,
+                              .gridDimY = 1,
+                              .gridDimZ = 1,
+                              .blockDimX = QRN_TEST_RING_THREADS,
+                              .blockDimY = 1,
+                              .blockDimZ = 1,
+                              .sharedMemBytes = 4 * QRN_TEST_RING_DATA,
+                              .hStream = r->t.stream,
+                              .attrs = &attribute,
+                              .numAttrs = 1};
+    void *params = &r->p;
+    return r->t.d.launch(&c, r->function, &params, NULL);
+}
+
+static void expect_ring(struct ring *r, unsigned n_blocks)
+{
+    GOOD(r->t.d.stream_synchronize(r->t.stream));
+    want_of_ring(r, n_blocks);
+    assert_memory_equal(r->p.out, r->want, n_blocks * sizeof *r->want);
+}
+
+static void clear_words(struct ring *r)
+{
+    memset(r->p.words, 0, (N_RING_WORDS + N_BLOCKS) * sizeof *r->p.words);
+}
+
+/* One block alone waits for itself. */
+static void test_together(void **state)
+{
+    (void)state;
+    struct ring r;
+    static const char *const slow[] = {"-1", "0", "1"};
+    if (is_not_hopper()) skip();
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(setenv("QRN_EMULATED_REVERSE", i % 2 ? "1" : "0", 1), 0);
+        assert_int_equal(setenv("QRN_EMULATED_SLOW_WARP", slow[i / 2], 1), 0);
+        begin_ring(&r, "qrn_test_ring");
+        GOOD(launch_ring(&r, N_BLOCKS, true));
+        expect_ring(&r, N_BLOCKS);
+        clear_words(&r);
+        GOOD(launch_ring(&r, 1, false));
+        expect_ring(&r, 1);
+        end(&r.t);
+    }
+    assert_int_equal(unsetenv("QRN_EMULATED_REVERSE"), 0);
+    assert_int_equal(unsetenv("QRN_EMULATED_SLOW_WARP"), 0);
+}
+
+static void test_together_in_graph(void **state)
+{
+    (void)state;
+    struct ring r;
+    CUgraph graph;
+    CUgraphExec exec;
+    if (is_not_hopper()) skip();
+    begin_ring(&r, "qrn_test_ring");
+    GOOD(r.t.d.capture_begin(r.t.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    GOOD(launch_ring(&r, N_BLOCKS, true));
+    GOOD(r.t.d.capture_end(r.t.stream, &graph));
+    GOOD(r.t.d.graph_instantiate(&exec, graph, 0));
+    for (int i = 0; i < 3; i++) {
+        clear_words(&r);
+        GOOD(r.t.d.graph_launch(exec, r.t.stream));
+        expect_ring(&r, N_BLOCKS);
+    }
+    GOOD(r.t.d.graph_exec_destroy(exec));
+    GOOD(r.t.d.graph_destroy(graph));
+    end(&r.t);
+}
+
+static void test_too_many_together(void **state)
+{
+    (void)state;
+    struct ring r;
+    if (is_not_hopper()) skip();
+    begin_ring(&r, "qrn_test_ring");
+    assert_int_equal(launch_ring(&r, is_real() ? 1 << 20 : N_BLOCKS + 1, true),
+                     CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    GOOD(launch_ring(&r, N_BLOCKS, true)); /* and nothing is lost */
+    expect_ring(&r, N_BLOCKS);
+    end(&r.t);
+}
+
+static void test_waits_for_ever(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kernel, *text;
+        unsigned n_blocks;
+        bool together;
+        int32_t mute;
+    } cases[] = {
+        {"qrn_test_ring",
+         "block (0, 0, 0), thread 34 waits for what others write: and nothing goes on", 4, true, 2},
+        {"qrn_test_ring", "block (0, 0, 0), thread 33 waits for what others write", 2, false, -1},
+        {"qrn_test_never_told", "block (1, 0, 0), thread 0 waits for what others write", 3, true,
+         -1},
+        {"qrn_test_never_told", "block (1, 0, 0), thread 0 waits for what others write", 2, false,
+         -1},
+    };
+    if (is_real()) skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ring r;
+        begin_ring(&r, cases[i].kernel);
+        r.p.mute = cases[i].mute;
+        GOOD(launch_ring(&r, cases[i].n_blocks, cases[i].together));
+        assert_int_equal(r.t.d.stream_synchronize(r.t.stream), CUDA_ERROR_LAUNCH_FAILED);
+        const char *text = qrn_cuda_text(&r.t.d, CUDA_ERROR_LAUNCH_FAILED);
+        if (!strstr(text, cases[i].text) || !strstr(text, cases[i].kernel)) fail_msg("%s", text);
+        end(&r.t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_never_ends), cmocka_unit_test(test_shuffles),
-        cmocka_unit_test(test_memory),     cmocka_unit_test(test_late),
-        cmocka_unit_test(test_fragments),  cmocka_unit_test(test_ldmatrix),
+        cmocka_unit_test(test_never_ends),
+        cmocka_unit_test(test_shuffles),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_fragments),
+        cmocka_unit_test(test_ldmatrix),
         cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_together),
+        cmocka_unit_test(test_together_in_graph),
+        cmocka_unit_test(test_too_many_together),
+        cmocka_unit_test(test_waits_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

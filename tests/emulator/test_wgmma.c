@@ -13,17 +13,6 @@ extern const unsigned char qrn_cuda_image_kernels_sm90a[];
 
 enum { M = 64, N = 128, MAX_K = 192, BY_K = 0, BY_ROWS = 1 };
 
-static bool lacks_wgmma(void)
-{
-    struct qrn_cuda_driver d;
-    int major = 0;
-    if (!is_real()) return false;
-    if (qrn_cuda_driver_open("", &d, NULL) != QRN_OK) return true;
-    GOOD(d.device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0));
-    qrn_cuda_driver_close(&d);
-    return major != 9;
-}
-
 /* n random halves of bf16 in memory of the device. */
 static CUdeviceptr random_halves(struct test *t, struct rng *r, int n, uint16_t *out)
 {
@@ -84,7 +73,7 @@ static void test_products(void **state)
 {
     (void)state;
     struct test t;
-    if (lacks_wgmma()) skip();
+    if (is_not_hopper()) skip();
     begin(&t, qrn_cuda_image_kernels_sm90a);
     for (int n_k = 64; n_k <= MAX_K; n_k += 40) /* ends inside a box but for the first */
         for (int way = 0; way < 2; way++)
@@ -102,7 +91,7 @@ static void test_pipeline(void **state)
     static uint16_t data[1024];
     struct test t;
     struct rng r = {7};
-    if (lacks_wgmma()) skip();
+    if (is_not_hopper()) skip();
     begin(&t, qrn_cuda_image_kernels_sm90a);
     const CUdeviceptr p = random_halves(&t, &r, 1024, data);
     struct qrn_test_wgmma_params params = {.data = (const void *)(uintptr_t)p, .c = t.memory};
