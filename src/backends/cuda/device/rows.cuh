@@ -114,36 +114,59 @@ static __device__ __forceinline__ void qrn_store4(uint16_t *row, int64_t i, int6
     else qrn_store_some(row + i, d - i, v);
 }
 
-/* A block of Q8_ACT from the 128 values of a warp, to the bit of formats/q8_act.h. */
+/* N pieces of 128 values of a warp, as blocks of Q8_ACT to the bit of formats/q8_act.h: each lane has its four codes, all
+ * lanes have d, each eighth lane the sums of its 32 codes' halves, as a word. */
+template <int N> struct qrn_q8_pieces {
+    uint32_t codes[N], sums[N];
+    float d[N];
+
+    __device__ __forceinline__ void round(const float (&x)[N][4])
+    {
+        uint32_t most[N]; /* magnitudes as integers: NaN is above infinity, infinity above what is finite */
+        float inverse[N];
+        int sum[N];
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            most[n] = 0;
+#pragma unroll
+            for (int j = 0; j < 4; j++) most[n] = max(most[n], __float_as_uint(x[n][j]) & 0x7fffffffu);
+        }
+#pragma unroll
+        for (int n = 0; n < N; n++) most[n] = __reduce_max_sync(QRN_ALL_OF_WARP, most[n]);
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const bool finite = most[n] < 0x7f800000u;
+            const float least = 1.17549435e-38f, quotient = __uint_as_float(finite ? most[n] : 0) / 127.0f;
+            d[n] = quotient >= least ? quotient : 0.0f;
+            inverse[n] = d[n] > 0.0f ? 1.0f / d[n] : 0.0f;
+            if (!finite) d[n] = __uint_as_float(0x7fc00000u);
+            codes[n] = 0, sum[n] = 0;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int q = finite ? __float2int_rn(x[n][j] * inverse[n]) : 0;
+                codes[n] |= (uint32_t)(q & 255) << 8 * j;
+                sum[n] += q;
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < N; n++) sum[n] += __shfl_xor_sync(QRN_ALL_OF_WARP, sum[n], 1);
+#pragma unroll
+        for (int n = 0; n < N; n++) sum[n] += __shfl_xor_sync(QRN_ALL_OF_WARP, sum[n], 2);
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            sums[n] = ((uint32_t)sum[n] & 0xffffu) | (uint32_t)__shfl_xor_sync(QRN_ALL_OF_WARP, sum[n], 4) << 16;
+    }
+};
+
+/* A block of Q8_ACT from the 128 values of a warp. */
 static __device__ __forceinline__ void qrn_store_q8_act(qrn_q8_act *block, const float (&x)[4])
 {
     const int lane = qrn_lane();
-    float most = 0.0f;
-    bool finite = true;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const float a = fabsf(x[j]);
-        finite = finite && a <= 3.402823466e38f;
-        most = fmaxf(most, a);
-    }
-    finite = __all_sync(QRN_ALL_OF_WARP, finite) != 0;
-    most = qrn_warp_max(most);
-    const float least = 1.17549435e-38f, quotient = most / 127.0f;
-    const float d = quotient >= least ? quotient : 0.0f;
-    const float inverse = finite && d > 0.0f ? 1.0f / d : 0.0f;
-    int q[4], sum = 0;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        q[j] = finite ? __float2int_rn(x[j] * inverse) : 0;
-        sum += q[j];
-    }
-    sum += __shfl_xor_sync(QRN_ALL_OF_WARP, sum, 1);
-    sum += __shfl_xor_sync(QRN_ALL_OF_WARP, sum, 2);
-    if (lane == 0) block->d = finite ? d : __uint_as_float(0x7fc00000u);
-    if (lane % 4 == 0) block->sum[lane / 4] = (int16_t)sum;
-    *(uint32_t *)(block->q + 4 * lane) = (uint32_t)(q[0] & 255) | (uint32_t)(q[1] & 255) << 8 |
-                                         (uint32_t)(q[2] & 255) << 16 |
-                                         (uint32_t)(q[3] & 255) << 24;
+    qrn_q8_pieces<1> piece;
+    piece.round({{x[0], x[1], x[2], x[3]}});
+    if (lane == 0) block->d = piece.d[0];
+    if (lane % 8 == 0) ((uint32_t *)block->sum)[lane / 8] = piece.sums[0];
+    ((uint32_t *)block->q)[lane] = piece.codes[0];
 }
 
 /* Elements i .. i + 3 of a row of any type that results may have; i is 4 * lane into a piece, and
