@@ -39,7 +39,8 @@ enum qrn_status open_device_named(const struct options *o, const char *name,
         .n_threads = (int)o->threads,
         .host.logger = report_logger(o->verbose),
         .amx = (enum qrn_amx)o->amx,
-        .cuda_apart = o->apart};
+        .cuda_apart = o->apart,
+        .cuda_alone = true};
     return qrn_device_open(&device_options, out, err);
 }
 

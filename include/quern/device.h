@@ -45,6 +45,10 @@ struct qrn_device_options {
     void *cuda_stream;       /* a CUstream of that context to work on; NULL: one of our own */
     bool cuda_apart;         /* each recorded op by a launch of its own, also where one could do several: the
                                 same bits, slower */
+    bool cuda_alone;         /* nothing else on the GPU, of this process or of others by MPS, waits for blocks
+                                of its own launch while this device works: launches that do need not be
+                                cooperative, and a token takes less time.  If it is not so they may wait for
+                                ever.  Not looked at in a context that was given, or under MPS */
 };
 
 /**

@@ -92,7 +92,7 @@ static void test_on_a_device(void **state)
     if (!*emulator) skip();
     (void)snprintf(variable, sizeof variable, "QRN_CUDA_DRIVER=%s", emulator);
     /* half of it is for copies: with many of them the emulator is slow */
-    assert_int_equal(setenv("QRN_EMULATED_MEMORY", "1000000", 1), 0);
+    assert_int_equal(setenv("QRN_EMULATED_MEMORY", "3000000", 1), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *value = json_of(RUN_WITH_VARIABLE(variable, "bench", "--op", cases[i].op, "--case",
                                                   cases[i].find, "--sizes", cases[i].sizes, "-o",

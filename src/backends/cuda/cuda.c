@@ -129,6 +129,16 @@ static enum qrn_status find_features(struct qrn_cuda *cuda, struct qrn_device *d
     return QRN_OK;
 }
 
+/* A driver that does not know may serve several processes. */
+static bool is_alone(const struct qrn_cuda *cuda, const struct qrn_device_options *o)
+{
+    int mps = 1;
+    if (!o->cuda_alone || !cuda->owns_context) return false;
+    return cuda->driver.device_attribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, cuda->device) ==
+               CUDA_SUCCESS &&
+           !mps;
+}
+
 static enum qrn_status find_stream(struct qrn_cuda *cuda, const struct qrn_device_options *o,
                                    struct qrn_error *err)
 {
@@ -169,6 +179,7 @@ static enum qrn_status cuda_open(struct qrn_device *dev, const struct qrn_device
     if (status == QRN_OK) {
         status = find_context(cuda, o, err);
         if (status == QRN_OK) status = find_features(cuda, dev, err);
+        if (status == QRN_OK) cuda->alone = is_alone(cuda, o);
         if (status == QRN_OK) status = find_stream(cuda, o, err);
         if (status == QRN_OK) status = qrn_cuda_functions_create(cuda, err);
         if (status != QRN_OK) give_back(cuda);

@@ -17,9 +17,9 @@ enum qrn_cuda_feature {
     QRN_CUDA_SM100 = 1 << 2 /* 10.0 */
 };
 
-/* What a launch leaves for nobody: zeros between launches, where a block of one hands sums over to the
- * next one (matmul_stream_cuda.h). */
-enum { QRN_CUDA_HANDOVER_BYTES = 2048 };
+/* What a launch leaves for nobody: zeros between launches, where a block of one hands sums over to the next one
+ * (matmul_stream_cuda.h); and what blocks of a chain exchange (matmul_chain_cuda.h), zeros at first. */
+enum { QRN_CUDA_HANDOVER_BYTES = 2048, QRN_CUDA_EXCHANGE_BYTES = 1 << 20 };
 
 struct qrn_cuda_functions; /* see launch.c */
 
@@ -32,11 +32,13 @@ struct qrn_cuda {
     bool owns_context, owns_stream;
     int capability, n_multiprocessors; /* 90 is 9.0 */
     bool overlaps; /* launches may: device code waits by itself for what was launched before (device/kernel.cuh) */
+    bool alone; /* no other work whose blocks wait for each other runs beside this device's: see cuda_alone */
     bool joins; /* recorded steps that a joint knows are one launch */
     CUdeviceptr scratch;
     size_t scratch_bytes;
     uint64_t scratch_generation; /* counts its addresses */
-    CUdeviceptr handover;        /* behind scratch: QRN_CUDA_HANDOVER_BYTES for each multiprocessor */
+    CUdeviceptr handover;        /* behind scratch: QRN_CUDA_HANDOVER_BYTES for each multiprocessor, then
+                                    QRN_CUDA_EXCHANGE_BYTES */
     struct qrn_cuda_functions *functions;
     CUevent clock[2]; /* made when somebody first times something */
     _Atomic int lost; /* the CUresult after which nothing works, or 0 */

@@ -120,7 +120,8 @@ static CUresult look_up(struct qrn_cuda *cuda, const struct qrn_cuda_function *f
     return CUDA_SUCCESS;
 }
 
-bool qrn_cuda_step_operand_stays(const struct qrn_cuda_stream *s, const struct qrn_step *step, const char *name)
+bool qrn_cuda_step_operand_stays(const struct qrn_cuda_stream *s, const struct qrn_step *step,
+                                 const char *name)
 {
     if (!s->in_graph) return false;
     for (size_t i = 0; i < step->op->n_operands; i++)
@@ -141,9 +142,15 @@ void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *
         void *out;
     } p = {.in = params};
     CUfunction handle;
-    /* It begins beside what was launched before it, for which its code waits. */
-    CUlaunchAttribute overlap = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-                                 .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchAttribute attributes[2];
+    unsigned n_attributes = 0;
+    if (s->overlaps) /* it begins beside what was launched before it, for which its code waits */
+        attributes[n_attributes++] =
+            (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                .value.programmaticStreamSerializationAllowed = 1};
+    if (grid.meets && !s->cuda->alone)
+        attributes[n_attributes++] =
+            (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
     if (s->result != CUDA_SUCCESS || grid.n_blocks <= 0) return;
     s->result =
         grid.n_blocks <= INT_MAX ? look_up(s->cuda, function, &handle) : CUDA_ERROR_INVALID_VALUE;
@@ -156,8 +163,8 @@ void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *
                                        .blockDimZ = 1,
                                        .sharedMemBytes = grid.shared_bytes,
                                        .hStream = s->cuda->stream,
-                                       .attrs = &overlap,
-                                       .numAttrs = s->overlaps ? 1 : 0};
+                                       .attrs = attributes,
+                                       .numAttrs = n_attributes};
         s->result = s->cuda->driver.launch(&config, handle, &p.out, NULL);
     }
     if (s->result != CUDA_SUCCESS) s->failed = function->name;

@@ -37,6 +37,7 @@ struct qrn_cuda_grid {
     unsigned n_blocks_y, n_blocks_z; /* 0: 1 */
     unsigned n_threads;
     unsigned shared_bytes; /* dynamic */
+    bool meets; /* its blocks, no more than there are multiprocessors, wait for each other */
 };
 
 /* Whether device code of the step may read this operand before qrn_grid_waits: nothing in its graph writes

@@ -64,7 +64,7 @@ enum qrn_status qrn_cuda_reserve_scratch(struct qrn_cuda *cuda, size_t n_bytes,
 {
     if (n_bytes <= cuda->scratch_bytes) return QRN_OK;
     const size_t whole = (n_bytes + 255) / 256 * 256,
-                 handover = (size_t)cuda->n_multiprocessors * QRN_CUDA_HANDOVER_BYTES;
+                 handover = (size_t)cuda->n_multiprocessors * QRN_CUDA_HANDOVER_BYTES + QRN_CUDA_EXCHANGE_BYTES;
     CUdeviceptr bigger = 0;
     QRN_TRY(qrn_cuda_status(cuda, cuda->driver.memory_alloc(&bigger, whole + handover),
                             "scratch memory", err));
