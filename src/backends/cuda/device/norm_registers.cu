@@ -7,7 +7,7 @@
  *
  * Where there are no more rows than multiprocessors, a row of rms_norm has a block of 16 warps, one to four
  * pieces each: what takes time is one step after the other, and code that has to come. */
-#include "backends/cuda/device/norm_part.cuh"
+#include "backends/cuda/device/norm_row.cuh"
 
 enum { WARPS = 8, WIDE = QRN_NORM_WIDE_WARPS };
 static_assert((int)WARPS == (int)QRN_NORM_SUMS, "a warp has every eighth piece");
@@ -23,23 +23,6 @@ template <int n_warps> static __device__ __forceinline__ int64_t rows_at_once()
     return (int64_t)gridDim.x * (n_warps == 1 ? WARPS : 1);
 }
 
-/* Where a row is, in all tensors. */
-struct norm_row {
-    const float *x, *residual, *gate;
-    float *sum, *out;
-    char *rounded;
-
-    __device__ __forceinline__ norm_row(const qrn_rms_norm_params &p, int64_t r)
-    {
-        const qrn_row_place at = qrn_place_of_row(p.shape, r);
-        x = (const float *)qrn_row(p.x, at);
-        residual = (const float *)qrn_row(p.residual, at);
-        gate = (const float *)qrn_row(p.gate, at);
-        sum = (float *)qrn_row(p.sum, at), out = (float *)qrn_row(p.out, at);
-        rounded = qrn_row(p.rounded, at);
-    }
-};
-
 /* All lanes of a warp go through all of its pieces: rounding takes a whole one.  Where the first row is is worked out
  * before the launch's turn, if registers are left for that. */
 template <int n_warps, int N>
@@ -52,11 +35,11 @@ static __device__ __forceinline__ void rms_norm(const qrn_rms_norm_params &p)
     if (weight && blockIdx.x == 0)
         for (int i = 32 * (int)threadIdx.x; i < d; i += 32 * 32 * WARPS) qrn_prefetch(weight + i);
     int64_t r = first_row<n_warps>();
-    norm_row row(p, min(r, p.n_rows - 1));
+    norm_row row(p, qrn_place_of_row(p.shape, min(r, p.n_rows - 1)));
     qrn_grid_waits();
 #pragma unroll 1
     while (r < p.n_rows) {
-        if (!is_early) row = norm_row(p, r);
+        if (!is_early) row = norm_row(p, qrn_place_of_row(p.shape, r));
         norm_part<n_warps, N> s, more, w;
         s.load(row.x, d);
         if (row.residual) more.load(row.residual, d);
@@ -69,25 +52,9 @@ static __device__ __forceinline__ void rms_norm(const qrn_rms_norm_params &p)
         }
         if (row.gate) more.load(row.gate, d);
         if (row.sum) s.store(row.sum, d);
-        const float scale = s.rms_scale(d, p.eps, shared);
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            float(&y)[4] = s.v[n];
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                y[j] *= scale;
-                if (weight) y[j] *= w.v[n][j];
-                if (row.gate) y[j] *= qrn_silu(more.v[n][j]);
-            }
-        }
-        if (row.out) s.store(row.out, d);
-#pragma unroll
-        for (int n = 0; row.rounded && n < N; n++) {
-            const int i = s.begin() + n * s.STRIDE;
-            if (i - 4 * qrn_lane() < d) qrn_store4_as(p.rounded_dtype, row.rounded, i, d, s.v[n]);
-        }
+        norm_whole_row<false>(p, row, d, s, w, more, shared);
         r += rows_at_once<n_warps>();
-        if (is_early && r < p.n_rows) row = norm_row(p, r);
+        if (is_early && r < p.n_rows) row = norm_row(p, qrn_place_of_row(p.shape, r));
     }
 }
 
