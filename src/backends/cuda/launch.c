@@ -142,7 +142,7 @@ void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *
         void *out;
     } p = {.in = params};
     CUfunction handle;
-    CUlaunchAttribute attributes[2];
+    CUlaunchAttribute attributes[3];
     unsigned n_attributes = 0;
     if (s->overlaps) /* it begins beside what was launched before it, for which its code waits */
         attributes[n_attributes++] =
@@ -151,6 +151,10 @@ void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *
     if (grid.meets && !s->cuda->alone)
         attributes[n_attributes++] =
             (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
+    if (grid.n_cluster)
+        attributes[n_attributes++] =
+            (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                                .value.clusterDim = {grid.n_cluster, 1, 1}};
     if (s->result != CUDA_SUCCESS || grid.n_blocks <= 0) return;
     s->result =
         grid.n_blocks <= INT_MAX ? look_up(s->cuda, function, &handle) : CUDA_ERROR_INVALID_VALUE;

@@ -38,6 +38,7 @@ struct qrn_cuda_grid {
     unsigned n_threads;
     unsigned shared_bytes; /* dynamic */
     bool meets; /* its blocks, no more than there are multiprocessors, wait for each other */
+    unsigned n_cluster;    /* blocks of a cluster, along x (device/pipeline.cuh); 0: none */
 };
 
 /* Whether device code of the step may read this operand before qrn_grid_waits: nothing in its graph writes

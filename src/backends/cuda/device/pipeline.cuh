@@ -155,6 +155,31 @@ static __device__ __forceinline__ void qrn_store_relaxed(uint64_t *p, uint64_t x
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
 }
 
+/* Blocks of a cluster (n_cluster of struct qrn_cuda_grid) are there at once and reach each other's shared memory: from
+ * where all have begun, which all threads of all of them say and wait for once, until the block has ended that the
+ * memory is of.  Of what was done before, waiting shows barriers that are ready and nothing else. */
+static __device__ __forceinline__ void qrn_cluster_arrive()
+{
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+static __device__ __forceinline__ void qrn_cluster_wait()
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* x goes to the same place in the cluster's block of that rank, and counts at its barrier b as four bytes of a copy do. */
+static __device__ __forceinline__ void qrn_send_to_block(float *shared, float x, qrn_barrier *b, int rank)
+{
+    asm volatile("{\n"
+                 ".reg .b32 to, at;\n"
+                 "mapa.shared::cluster.u32 to, %0, %3;\n"
+                 "mapa.shared::cluster.u32 at, %1, %3;\n"
+                 "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [to], %2, [at];\n"
+                 "}\n" ::"r"(qrn_shared_address(shared)),
+                 "r"(qrn_shared_address(b)), "f"(x), "r"(rank)
+                 : "memory");
+}
+
 /* p, rounded up in shared memory; n is a power of 2. */
 static __device__ __forceinline__ void *qrn_align_shared(void *p, unsigned n)
 {
