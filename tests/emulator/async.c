@@ -94,9 +94,8 @@ void emulated_copies_wait(int n_groups_left)
 
 /* --- bulk copies --- */
 
-static void begin_bulk(const struct bulk *x)
+static void begin_bulk(struct block *b, const struct bulk *x)
 {
-    struct block *b = emulator_block;
     if (b->n_bulks == MAX_BULKS) abort();
     memset(x->to, 0xff, (size_t)x->n_bytes);
     b->bulks[b->n_bulks++] = *x;
@@ -106,21 +105,45 @@ void emulated_bulk_copy(void *to, const void *from, int n_bytes, uint64_t *barri
 {
     check_alignment(to, from, 16);
     if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || n_bytes % 16) abort();
-    begin_bulk(&(struct bulk){to, from, n_bytes, {0}, {0}, barrier});
+    begin_bulk(emulator_block,
+               &(struct bulk){.to = to, .from = from, .n_bytes = n_bytes, .barrier = barrier});
 }
 
 void emulated_tensor_copy_4d(void *to, const void *map, const int *at, uint64_t *barrier)
 {
-    struct bulk bulk = {to, NULL, 0, {at[0], at[1], at[2], at[3]}, {0}, barrier};
+    struct bulk bulk = {.to = to, .at = {at[0], at[1], at[2], at[3]}, .barrier = barrier};
     memcpy(&bulk.map, map, sizeof bulk.map);
     if (emulated_shared_address(to) % 1024) abort();
     bulk.n_bytes = bulk.map.n_bytes * bulk.map.box[0] * bulk.map.box[1];
-    begin_bulk(&bulk);
+    begin_bulk(emulator_block, &bulk);
 }
 
 void emulated_tensor_copy(void *to, const void *map, int x, int y, int z, uint64_t *barrier)
 {
     emulated_tensor_copy_4d(to, map, (const int[]){x, y, z, 0}, barrier);
+}
+
+void emulated_send_to_block(void *shared, uint32_t word, uint64_t *barrier, int rank)
+{
+    struct block *to = emulator_peer(rank);
+    if (!to) return;
+    begin_bulk(to,
+               &(struct bulk){
+                   .to = to->shared + emulated_shared_address(shared),
+                   .is_sent = true,
+                   .sent = word,
+                   .n_bytes = sizeof word,
+                   .barrier = (uint64_t *)(void *)(to->shared + emulated_shared_address(barrier))});
+}
+
+bool emulator_async_end(const struct block *b)
+{
+    for (int i = 0; i < b->n_bulks; i++)
+        if (b->bulks[i].is_sent)
+            (void)snprintf(emulator_message, sizeof emulator_message,
+                           "block (%u, %u, %u) has ended and not waited for what others sent",
+                           b->index.x, b->index.y, b->index.z);
+    return !*emulator_message;
 }
 
 /* Lines of 128 bytes or less, each of them at its place in atoms; elements outside are 0. */
@@ -152,7 +175,9 @@ static void do_bulks(uint64_t *barrier)
             b->bulks[n++] = *x;
             continue;
         }
-        if (x->from)
+        if (x->is_sent)
+            memcpy(x->to, &x->sent, sizeof x->sent);
+        else if (x->from)
             memcpy(x->to, x->from, (size_t)x->n_bytes);
         else
             copy_box(x);

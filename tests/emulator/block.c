@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Running a grid: block after block, or together (together.c); in a block each thread runs until it waits
+ * Running a grid: block after block, or blocks together (together.c); in a block each thread runs until it waits
  * for others.  What can never come to an end is found, not waited for. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,7 @@ static void thread_main(void)
     struct block *b = emulator_block;
     fiber_entered(&b->self->fiber, &b->scheduler);
     running->kernel->invoke(running->params);
+    emulator_thread_ends();
     b->self->state = ENDED;
     fiber_switch(&b->self->fiber, &b->scheduler, true);
 }
@@ -31,6 +32,7 @@ static void thread_main(void)
 static void resume(struct block *b, struct thread *t)
 {
     b->self = t;
+    t->ran = true;
     emulated_thread_index = t->index;
     emulated_lane = (unsigned)(t - b->threads) % WARP;
     fiber_switch(&b->scheduler, &t->fiber, false);
@@ -50,7 +52,6 @@ void emulated_sync_block(void)
 
 void emulated_yield(void)
 {
-    emulator_block->n_yields++;
     emulator_wait(YIELDS);
 }
 
@@ -86,6 +87,8 @@ static const char *place_of(const struct thread *t)
         return "at a barrier of some threads";
     case AT_PHASE:
         return "for a barrier's phase";
+    case AT_CLUSTER:
+        return "for its cluster";
     case YIELDS:
         return "for what others write";
     default:
@@ -169,8 +172,11 @@ static bool release_phases(struct block *b, bool slow)
     bool any = false;
     for (unsigned i = 0; i < b->n_threads; i++) {
         struct thread *t = &b->threads[i];
-        if (t->state != AT_PHASE || emulator_is_slow(b, t) != slow) continue;
-        if (!emulator_phase_ended(t->barrier, t->parity)) continue;
+        if (emulator_is_slow(b, t) != slow) continue;
+        if (t->state != AT_PHASE && t->state != AT_CLUSTER) continue;
+        if (t->state == AT_PHASE ? !emulator_phase_ended(t->barrier, t->parity)
+                                 : !emulator_cluster_came(b, t))
+            continue;
         t->state = RUNS;
         any = true;
     }
@@ -215,18 +221,31 @@ static bool run_warps(struct block *b, bool slow)
     return true;
 }
 
-/* Only threads that yielded can go on: they will, in the block's next turn. */
+/* Whether other blocks may let the thread go on: at once, or when they have written. */
+static bool waits_for_blocks(const struct block *b, const struct thread *t)
+{
+    return t->state == YIELDS || t->state == AT_CLUSTER || (t->state == AT_PHASE && b->cluster);
+}
+
+static bool any_waits_for_blocks(const struct block *b)
+{
+    for (unsigned i = 0; i < b->n_threads; i++)
+        if (waits_for_blocks(b, &b->threads[i])) return true;
+    return false;
+}
+
+/* Only threads that wait for other blocks can go on: in the block's next turn, those that yielded anyway. */
 static enum turn end_turn(struct block *b)
 {
     enum turn turn = TURN_IDLE;
     for (unsigned i = 0; i < b->n_threads; i++) {
         struct thread *t = &b->threads[i];
-        const bool yields = t->state == YIELDS;
-        if (yields != t->yielded) turn = TURN_WENT_ON;
-        if (yields) t->state = RUNS;
-        t->yielded = yields;
+        const bool waits = waits_for_blocks(b, t);
+        if (waits != t->yielded || (t->ran && waits && t->state != YIELDS)) turn = TURN_WENT_ON;
+        if (t->state == YIELDS) t->state = RUNS;
+        t->yielded = waits;
+        t->ran = false;
     }
-    b->n_yields = 0;
     return turn;
 }
 
@@ -238,13 +257,13 @@ enum turn emulator_take_turn(struct block *b)
     while (!all_ended(b)) {
         if (run_warps(b, false) || run_warps(b, true)) {
             if (*emulator_message) return TURN_FAILED;
-        } else if (b->n_yields) {
+        } else if (any_waits_for_blocks(b)) {
             return end_turn(b);
         } else if (!release_block(b)) {
             return TURN_FAILED;
         }
     }
-    return TURN_ENDED;
+    return emulator_async_end(b) ? TURN_ENDED : TURN_FAILED;
 }
 
 enum turn emulator_take_turns(enum turn (*turn)(void *), void *of)
@@ -261,7 +280,7 @@ void emulator_complain_of_yields(struct block *b)
 {
     struct thread *t = b->threads;
     while (!t->yielded) t++;
-    t->state = YIELDS;
+    if (t->state == RUNS) t->state = YIELDS;
     (void)complain(b, t, "and nothing goes on");
 }
 
@@ -287,13 +306,14 @@ void emulator_begin_block(struct block *b, const struct work *w, size_t i)
                               (unsigned)(i / w->grid.x / w->grid.y)};
     if (w->shared_bytes) memset(b->shared + SHARED_BEGINS, 0xff, w->shared_bytes);
     b->number = ++n_blocks;
-    b->n_yields = 0;
+    b->cluster = NULL;
     memset(b->n_arrived, 0, sizeof b->n_arrived);
     emulator_async_begin(b);
     for (unsigned k = 0; k < b->n_threads; k++) {
         struct thread *t = &b->threads[k];
         t->state = RUNS;
-        t->yielded = false;
+        t->yielded = t->ran = false;
+        t->n_arrivals = t->n_waits = 0;
         t->n_copies = 0;
         t->group = 0;
         t->index = (struct emulated_dim){k % w->block.x, k / w->block.x % w->block.y,
@@ -334,5 +354,5 @@ bool emulator_run_grid(const struct work *w)
     emulator_message[0] = 0;
     emulated_block_size = w->block;
     emulated_grid_size = w->grid;
-    return w->together ? emulator_run_together(w) : run_apart(w);
+    return w->together || w->n_cluster ? emulator_run_together(w) : run_apart(w);
 }

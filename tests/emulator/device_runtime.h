@@ -65,6 +65,11 @@ void emulated_barrier_arrive_after_copies(uint64_t *barrier);
 void emulated_barrier_wait(uint64_t *barrier, int parity);
 void emulated_sync_some(int barrier, int n_threads, bool waits);
 
+/* Clusters: likewise.  What is sent lies in dynamic shared memory, and so does the barrier. */
+void emulated_cluster_arrive(void);
+void emulated_cluster_wait(void);
+void emulated_send_to_block(void *shared, uint32_t word, uint64_t *barrier, int rank);
+
 /* Addresses of dynamic shared memory as instructions have them: it begins at 128. */
 unsigned emulated_shared_address(const void *p);
 void *emulated_shared_pointer(unsigned address);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A driver library without a GPU: the entry points that quern uses, and the device code run on the
  * CPU.  One kernel runs at a time, in the thread that launches it: at once, or when somebody waits.  Its
- * blocks run one after the other; those of a cooperative launch take turns (together.c).
+ * blocks run one after the other; those of a cooperative launch, or of a cluster, take turns (together.c).
  *
  * Faults on demand, read from the environment at cuInit (the version: whenever it is asked for):
  *     QRN_EMULATED_DRIVER_VERSION   12080 is 12.8
@@ -48,7 +48,8 @@ struct work {
     const struct emulated_kernel *kernel;
     struct emulated_dim grid, block;
     size_t shared_bytes;
-    bool together; /* all blocks are there at once */
+    bool together;      /* all blocks are there at once */
+    unsigned n_cluster; /* or as many, along x, and then the next ones; 0: each by itself */
     void *to;
     const void *from;
     size_t n_bytes;

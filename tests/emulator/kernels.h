@@ -28,6 +28,24 @@ struct qrn_test_ring_params {
 };
 enum { QRN_TEST_RING_DATA = 256, QRN_TEST_RING_THREADS = 64 };
 
+/* Blocks of clusters, one of which may do something wrong. */
+enum qrn_test_fault {
+    QRN_TEST_NO_FAULT,
+    QRN_TEST_IS_ABSENT,     /* never comes to the cluster's barrier */
+    QRN_TEST_DOES_NOT_WAIT, /* but has arrived there */
+    QRN_TEST_ARRIVES_TWICE,
+    QRN_TEST_NEVER_ARRIVES, /* and waits */
+    QRN_TEST_SENDS_EARLY,
+    QRN_TEST_SENDS_OUT, /* of the cluster */
+    QRN_TEST_IS_MUTE,
+    QRN_TEST_LEAVES, /* and looks at nothing that others send */
+};
+struct qrn_test_cluster_params {
+    float *out; /* of each block's threads */
+    int32_t n_cluster, fault;
+};
+enum { QRN_TEST_CLUSTER_THREADS = 64, QRN_TEST_CLUSTER_ROUNDS = 6 };
+
 /* c = a b of bf16, 64 x 128, k a multiple of 64. */
 struct qrn_test_wgmma_params {
     struct qrn_tensor_map a, b; /* boxes of 64 x 64, those of b by k of 64 x 128 */

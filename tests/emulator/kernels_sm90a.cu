@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Device code that tests wgmma.cuh and pipeline.cuh by their contracts: a product through a ring of one
- * stage, which one warp fills; and blocks that wait for each other. */
+ * stage, which one warp fills; blocks that wait for each other, and those of a cluster. */
 #include "backends/cuda/device/wgmma.cuh"
 #include "emulator/kernels.h"
 
@@ -170,4 +170,42 @@ QRN_DEVICE_FUNCTION(qrn_test_never_told, QRN_TEST_RING_THREADS, 1, qrn_test_ring
         if (threadIdx.x == 0) word = blockIdx.x == 0 ? 1 : word_at(p.words);
         __syncthreads();
     } while (word == 0);
+}
+
+/* Whether the block goes on. */
+static __device__ bool meet_cluster(int fault)
+{
+    if (fault == QRN_TEST_IS_ABSENT) return false;
+    if (fault != QRN_TEST_NEVER_ARRIVES) qrn_cluster_arrive();
+    if (fault == QRN_TEST_ARRIVES_TWICE) qrn_cluster_arrive();
+    if (fault == QRN_TEST_DOES_NOT_WAIT) return false;
+    qrn_cluster_wait();
+    return fault != QRN_TEST_LEAVES;
+}
+
+/* In each round a block sends its numbers to the next one of its cluster; its next ones come from those that it gets. */
+QRN_DEVICE_FUNCTION(qrn_test_cluster, QRN_TEST_CLUSTER_THREADS, 1, qrn_test_cluster_params)
+{
+    enum { THREADS = QRN_TEST_CLUSTER_THREADS, ROUNDS = QRN_TEST_CLUSTER_ROUNDS };
+    QRN_DYNAMIC_SHARED(float, numbers);
+    qrn_barrier *full = (qrn_barrier *)(numbers + ROUNDS * THREADS);
+    const int rank = (int)blockIdx.x % p.n_cluster, tid = (int)threadIdx.x,
+              fault = rank == p.n_cluster / 2 ? p.fault : (int)QRN_TEST_NO_FAULT;
+    if (tid == 0) {
+        for (int i = 0; i < ROUNDS; i++) qrn_barrier_init(full + i, 1);
+        qrn_barriers_are_ready();
+        for (int i = 0; i < ROUNDS; i++) qrn_barrier_arrive_expecting(full + i, 4 * THREADS);
+    }
+    float x = (float)(blockIdx.x * THREADS + threadIdx.x);
+    if (fault == QRN_TEST_SENDS_EARLY) qrn_send_to_block(numbers, x, full, 0);
+    if (!meet_cluster(fault)) return;
+    for (int i = 0; i < ROUNDS; i++) {
+        const int to = fault == QRN_TEST_SENDS_OUT ? p.n_cluster : (rank + 1) % p.n_cluster;
+        float *at = numbers + i * THREADS;
+        if (i == 3) (void)meet_cluster(QRN_TEST_NO_FAULT);
+        if (fault != QRN_TEST_IS_MUTE) qrn_send_to_block(at + tid, x, full + i, to);
+        qrn_barrier_wait(full + i, 0);
+        x = 0.5f * x + at[tid ^ 1];
+    }
+    p.out[blockIdx.x * THREADS + threadIdx.x] = x;
 }

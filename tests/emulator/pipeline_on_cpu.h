@@ -61,6 +61,12 @@ static inline void qrn_tensor_copy_at(void *shared, const qrn_tensor_map *map, i
     if (address % QRN_MAP_STEP) abort();
     emulated_tensor_copy_4d(shared, map, at, &b->state);
 }
+static inline void qrn_cluster_arrive() { emulated_cluster_arrive(); }
+static inline void qrn_cluster_wait() { emulated_cluster_wait(); }
+static inline void qrn_send_to_block(float *shared, float x, qrn_barrier *b, int rank)
+{
+    emulated_send_to_block(shared, __float_as_uint(x), &b->state, rank);
+}
 template <int n> static inline void qrn_registers_more() { emulated_registers(n); }
 template <int n> static inline void qrn_registers_fewer() { emulated_registers(n); }
 static inline uint64_t qrn_load_relaxed(const uint64_t *p) { return *p; }

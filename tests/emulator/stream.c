@@ -200,6 +200,21 @@ static bool is_cooperative(const CUlaunchConfig *c)
     return is;
 }
 
+/* Clusters are emulated along x only, and not in cooperative launches. */
+static CUresult find_cluster(const CUlaunchConfig *c, struct work *w)
+{
+    for (unsigned i = 0; i < c->numAttrs; i++) {
+        if (c->attrs[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+        const unsigned x = c->attrs[i].value.clusterDim.x, y = c->attrs[i].value.clusterDim.y,
+                       z = c->attrs[i].value.clusterDim.z;
+        if (y != 1 || z != 1 || w->together) return CUDA_ERROR_NOT_SUPPORTED;
+        if (x == 0 || x > 8) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        if (c->gridDimX % x) return CUDA_ERROR_INVALID_VALUE;
+        w->n_cluster = x;
+    }
+    return CUDA_SUCCESS;
+}
+
 EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **params,
                                    void **extra)
 {
@@ -216,6 +231,8 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function,
     if (!fits || extra || w.kernel->params_bytes > sizeof w.params) return CUDA_ERROR_INVALID_VALUE;
     if (w.together && emulator_grid_blocks(&w) > (size_t)emulator_faults.multiprocessors)
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    const CUresult cluster = find_cluster(c, &w);
+    if (cluster != CUDA_SUCCESS) return cluster;
     memcpy(w.params, params[0], w.kernel->params_bytes);
     return queue(c->hStream, &w);
 }

@@ -365,6 +365,134 @@ static void test_waits_for_ever(void **state)
     }
 }
 
+/* --- clusters --- */
+
+enum { N_CLUSTER_BLOCKS = 8, N_OUT = N_CLUSTER_BLOCKS * QRN_TEST_CLUSTER_THREADS };
+
+struct cluster_of {
+    unsigned x, y;
+    bool none, cooperative;
+};
+
+static CUresult launch_clusters(struct test *t, unsigned n_blocks, struct cluster_of of,
+                                struct qrn_test_cluster_params *p)
+{
+    CUfunction f;
+    CUlaunchAttribute attributes[] = {
+        {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = of.cooperative},
+        {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {of.x, of.y, 1}}};
+    GOOD(t->d.module_function(&f, t->module, "qrn_test_cluster"));
+    const CUlaunchConfig c = {.gridDimX = n_blocks,
+                              .gridDimY = 1,
+                              .gridDimZ = 1,
+                              .blockDimX = QRN_TEST_CLUSTER_THREADS,
+                              .blockDimY = 1,
+                              .blockDimZ = 1,
+                              .sharedMemBytes =
+                                  QRN_TEST_CLUSTER_ROUNDS * (4 * QRN_TEST_CLUSTER_THREADS + 8),
+                              .hStream = t->stream,
+                              .attrs = attributes,
+                              .numAttrs = of.none ? 1 : 2};
+    void *params = p;
+    return t->d.launch(&c, f, &params, NULL);
+}
+
+static void expect_clusters(const float *out, int n_cluster)
+{
+    float x[N_OUT], before[N_OUT];
+    for (int i = 0; i < N_OUT; i++) x[i] = (float)i;
+    for (int round = 0; round < QRN_TEST_CLUSTER_ROUNDS; round++) {
+        memcpy(before, x, sizeof x);
+        for (int i = 0; i < N_OUT; i++) {
+            const int block = i / QRN_TEST_CLUSTER_THREADS, first = block - block % n_cluster,
+                      from = first + (block - first + n_cluster - 1) % n_cluster;
+            x[i] = 0.5f * before[i] +
+                   before[from * QRN_TEST_CLUSTER_THREADS + (i % QRN_TEST_CLUSTER_THREADS ^ 1)];
+        }
+    }
+    assert_memory_equal(out, x, sizeof x);
+}
+
+static void test_clusters(void **state)
+{
+    (void)state;
+    static const char *const slow[] = {"-1", "0", "1"};
+    if (is_not_hopper()) skip();
+    for (int i = 0; i < 6; i++)
+        for (unsigned n = 1; n <= N_CLUSTER_BLOCKS; n *= 2) {
+            struct test t;
+            assert_int_equal(setenv("QRN_EMULATED_REVERSE", i % 2 ? "1" : "0", 1), 0);
+            assert_int_equal(setenv("QRN_EMULATED_SLOW_WARP", slow[i / 2], 1), 0);
+            begin(&t, qrn_cuda_image_kernels_sm90a);
+            struct qrn_test_cluster_params p = {t.memory, (int32_t)n, QRN_TEST_NO_FAULT};
+            GOOD(
+                launch_clusters(&t, N_CLUSTER_BLOCKS, (struct cluster_of){n, 1, false, false}, &p));
+            GOOD(t.d.stream_synchronize(t.stream));
+            expect_clusters(t.memory, (int)n);
+            end(&t);
+        }
+    assert_int_equal(unsetenv("QRN_EMULATED_REVERSE"), 0);
+    assert_int_equal(unsetenv("QRN_EMULATED_SLOW_WARP"), 0);
+}
+
+static void test_no_clusters(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned n_blocks;
+        struct cluster_of of;
+        CUresult result;
+    } cases[] = {
+        {32, {16, 1, false, false}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+        {8, {0, 1, false, false}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+        {6, {4, 1, false, false}, CUDA_ERROR_INVALID_VALUE},
+        {8, {2, 2, false, false}, CUDA_ERROR_NOT_SUPPORTED},
+        {4, {2, 1, false, true}, CUDA_ERROR_NOT_SUPPORTED},
+    };
+    if (is_real()) skip(); /* it may have other words, or know how */
+    struct test t;
+    begin(&t, qrn_cuda_image_kernels_sm90a);
+    struct qrn_test_cluster_params p = {t.memory, 1, QRN_TEST_NO_FAULT};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(launch_clusters(&t, cases[i].n_blocks, cases[i].of, &p), cases[i].result);
+    end(&t);
+}
+
+static void test_cluster_goes_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        enum qrn_test_fault fault;
+        bool none, reverse;
+        const char *text;
+    } cases[] = {
+        {QRN_TEST_IS_ABSENT, false, false, "waits for its cluster: and nothing goes on"},
+        {QRN_TEST_DOES_NOT_WAIT, false, false, "has ended and not waited for its cluster"},
+        {QRN_TEST_ARRIVES_TWICE, false, false, "arrives at its cluster's barrier twice"},
+        {QRN_TEST_NEVER_ARRIVES, false, false,
+         "waits at its cluster's barrier without having arrived"},
+        {QRN_TEST_SENDS_EARLY, false, false, "before it knows that that has begun"},
+        {QRN_TEST_SENDS_OUT, false, false, "sends to block 4 of its cluster, which there is not"},
+        {QRN_TEST_IS_MUTE, false, false, "waits for a barrier's phase: and nothing goes on"},
+        {QRN_TEST_LEAVES, false, false, "has ended and not waited for what others sent"},
+        {QRN_TEST_LEAVES, false, true, "sends to block 2 of its cluster, which has ended"},
+        {QRN_TEST_NO_FAULT, true, false, "but the launch has none"},
+    };
+    if (is_real()) skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct test t;
+        assert_int_equal(setenv("QRN_EMULATED_REVERSE", cases[i].reverse ? "1" : "0", 1), 0);
+        begin(&t, qrn_cuda_image_kernels_sm90a);
+        struct qrn_test_cluster_params p = {t.memory, 4, cases[i].fault};
+        GOOD(launch_clusters(&t, 8, (struct cluster_of){4, 1, cases[i].none, false}, &p));
+        assert_int_equal(t.d.stream_synchronize(t.stream), CUDA_ERROR_LAUNCH_FAILED);
+        const char *text = qrn_cuda_text(&t.d, CUDA_ERROR_LAUNCH_FAILED);
+        if (!strstr(text, cases[i].text)) fail_msg("%s", text);
+        end(&t);
+    }
+    assert_int_equal(unsetenv("QRN_EMULATED_REVERSE"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +507,9 @@ int main(void)
         cmocka_unit_test(test_together_in_graph),
         cmocka_unit_test(test_too_many_together),
         cmocka_unit_test(test_waits_for_ever),
+        cmocka_unit_test(test_clusters),
+        cmocka_unit_test(test_no_clusters),
+        cmocka_unit_test(test_cluster_goes_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Blocks that wait for each other: each has a thread of the host, whose variables are its static shared
+ * Blocks that wait for each other, all of a launch or cluster after cluster: each has a thread of the host, whose variables are its static shared
  * memory.  They take turns, so that one runs at a time and always in the same order. */
 #include <pthread.h>
 #include <semaphore.h>
@@ -50,18 +50,14 @@ static void *seat_main(void *p)
     return NULL;
 }
 
-static bool sit_down(struct seat *s, const struct work *w, size_t place)
+static bool sit_down(struct seat *s, const struct work *w)
 {
     s->block = calloc(1, sizeof *s->block);
     if (!s->block) return false;
     const size_t n_threads = (size_t)w->block.x * w->block.y * w->block.z;
     if (emulator_reserve(s->block, w, n_threads) && sem_init(&s->begins, 0, 0) == 0 &&
-        sem_init(&s->ends, 0, 0) == 0 && pthread_create(&s->thread, NULL, seat_main, s) == 0) {
-        s->turn = TURN_WENT_ON;
-        s->block->place = place;
-        emulator_begin_block(s->block, w, place);
+        sem_init(&s->ends, 0, 0) == 0 && pthread_create(&s->thread, NULL, seat_main, s) == 0)
         return true;
-    }
     emulator_release(s->block);
     free(s->block);
     return false;
@@ -97,6 +93,22 @@ static enum turn turn_of_all(void *p)
     return turn;
 }
 
+/* Blocks first and up, each at its beginning. */
+static void begin(const struct seats *seats, const struct work *w, size_t first,
+                  struct cluster *cluster)
+{
+    *cluster = (struct cluster){.n = w->n_cluster};
+    for (size_t i = 0; i < seats->n; i++) {
+        struct seat *s = &seats->all[i];
+        s->turn = TURN_WENT_ON;
+        s->block->place = i;
+        emulator_begin_block(s->block, w, first + i);
+        if (!w->n_cluster) continue;
+        s->block->cluster = cluster;
+        cluster->blocks[i] = s->block;
+    }
+}
+
 static void complain(const struct seats *seats)
 {
     const struct seat *s = seats->all;
@@ -106,16 +118,21 @@ static void complain(const struct seats *seats)
 
 bool emulator_run_together(const struct work *w)
 {
-    const size_t n = emulator_grid_blocks(w);
+    const size_t n_all = emulator_grid_blocks(w), n = w->n_cluster ? w->n_cluster : n_all;
     struct seats seats = {.all = calloc(n, sizeof *seats.all)};
-    enum turn last = TURN_FAILED;
+    struct cluster cluster;
+    enum turn last = TURN_ENDED;
     under_way = w;
-    while (seats.all && seats.n < n && sit_down(&seats.all[seats.n], w, seats.n)) seats.n++;
-    if (seats.n == n)
-        last = emulator_take_turns(turn_of_all, &seats);
-    else
+    while (seats.all && seats.n < n && sit_down(&seats.all[seats.n], w)) seats.n++;
+    if (seats.n < n) {
+        last = TURN_FAILED;
         (void)snprintf(emulator_message, sizeof emulator_message,
                        "%s: no memory for %zu blocks at once", w->kernel->name, n);
+    }
+    for (size_t first = 0; first < n_all && last == TURN_ENDED; first += n) {
+        begin(&seats, w, first, &cluster);
+        last = emulator_take_turns(turn_of_all, &seats);
+    }
     if (last == TURN_IDLE) complain(&seats);
     for (size_t i = 0; i < seats.n; i++) leave(&seats.all[i]);
     free(seats.all);
