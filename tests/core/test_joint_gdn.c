@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The joints of Gated DeltaNet: to the bit what three or four launches leave in memory, states, open rows
+ * The joints of Gated DeltaNet: to the bit what three to six launches leave in memory, states, open rows
  * and rings too. */
 #include <stdlib.h>
 
@@ -17,11 +17,35 @@ enum oddity {
     X_IS_WRITTEN,   /* x of the gates' product is what the convolution makes: that stays a launch */
     OFF_BY_EIGHT,   /* states where copies of 16 bytes cannot be */
     RING_OFF,       /* rings likewise */
-    BAD_NUMBERS     /* positions below 0 */
+    BAD_NUMBERS,    /* positions below 0 */
+    /* The norm behind stays a launch of its own: */
+    X_ELSEWHERE,
+    X_LONG,  /* one row a token */
+    X_SHORT, /* a token less */
+    RESIDUAL,
+    SUM,
+    GATE_IS_X,
+    GATE_IS_V, /* which the convolution makes */
+    GATE_OFF,  /* another kernel's */
+    WEIGHT_IS_WRITTEN,
+    OUT_IS_V,
+    ROUNDED_IS_READ, /* by the convolution */
+    OUT_IS_READ      /* by the gates' product, which stays one with the others */
 };
 
-/* Launches less: with the gates' product, without it, without gdn_open_chunk. */
-enum { PRODUCT = 4, WHOLE = 3, INPUTS = 2 };
+/* Launches less: with the gates' product, without it, without gdn_open_chunk; NORM more with a norm behind. */
+enum { PRODUCT = 4, WHOLE = 3, INPUTS = 2, NORM = 1 };
+
+/* Where the norm's result goes, and what it goes without. */
+enum normed {
+    NO_NORM = 0,
+    ROUNDED = 1,
+    OUT = 2,
+    IN_PLACE = 4,
+    OVER_GATE = 8,
+    NO_WEIGHT = 16,
+    NO_GATE = 32
+};
 
 /* What gates are made of: there already, or a product, of whose rows those for a come first or last. */
 enum gates { THERE, A_FIRST, B_FIRST };
@@ -38,6 +62,8 @@ struct row {
     enum gates gates;
     enum qrn_dtype type; /* of the product's weights */
     int64_t K;
+    unsigned normed;
+    enum qrn_dtype rounded;
 };
 
 static const struct row rows[] = {
@@ -109,13 +135,85 @@ static const struct row rows[] = {
      64},
 };
 
+#define HEADS(k, v, order)  .n_k = k, .n_v = v, .map = QRN_HEADS_##order, .n_history = 11
+#define MAKES(first, of, n) .gates = first, .type = QRN_##of, .K = n
+#define ROUNDS(to)          .normed = ROUNDED, .rounded = QRN_##to
+
+/* With a norm behind, on a GPU of 132 multiprocessors. */
+static const struct row normed_rows[] = {
+    {HEADS(4, 8, BLOCK), .n_saved = WHOLE + NORM, .lengths = {1}, .positions = {70}, ROUNDS(Q8_ACT),
+     .why = "decode"},
+    {HEADS(4, 8, TILED), .n_saved = WHOLE + NORM, .lengths = {1, 1, 1}, .positions = {0, 1, 2},
+     .normed = IN_PLACE, .why = "in place"},
+    {HEADS(2, 4, TILED), .n_saved = WHOLE + NORM, .lengths = {1, 1, 1, 1},
+     .positions = {63, 64, 127, 3}, ROUNDS(BF16), .why = "edges"},
+    {HEADS(1, 3, BLOCK), .n_saved = WHOLE + NORM, .lengths = {1, 1, 1, 1, 1, 1, 1, 1},
+     .positions = {5, 4, 62, 63, 191, 1000, 30, 6}, .normed = OUT | ROUNDED, .rounded = QRN_Q8_ACT,
+     .why = "out, too"},
+    {HEADS(2, 2, BLOCK), .n_saved = WHOLE + NORM, .lengths = {1, 2, 0, 0, 1},
+     .positions = {63, 62, 7, 8, 9}, ROUNDS(Q8_ACT), .why = "ragged"},
+    {HEADS(2, 4, TILED), .n_saved = WHOLE + NORM, .lengths = {0, 4, 1, 0, 0},
+     .positions = {1, 60, 63, 3, 2}, .normed = IN_PLACE, .why = "ragged, in place"},
+    {HEADS(2, 4, BLOCK), .oddity = OFF_BY_EIGHT, .n_saved = WHOLE + NORM, .lengths = {1, 1},
+     .positions = {5, 63}, ROUNDS(BF16), .why = "states off by eight"},
+    {HEADS(2, 4, BLOCK), .oddity = BAD_NUMBERS, .n_saved = WHOLE + NORM, .lengths = {1, 1, 1},
+     .positions = {5, -1, 64}, .normed = IN_PLACE | ROUNDED, .rounded = QRN_Q8_ACT,
+     .why = "no position"},
+    {HEADS(2, 4, BLOCK), .n_saved = WHOLE + NORM, .lengths = {1, 2, 0}, .positions = {5, 63, 4},
+     .normed = OVER_GATE, .why = "over the gate"},
+    {HEADS(2, 4, BLOCK), .n_saved = WHOLE + NORM, .lengths = {1, 2, 0}, .positions = {5, 63, 4},
+     .normed = OUT | NO_GATE, .why = "no gate"},
+    {HEADS(2, 4, BLOCK), .n_saved = WHOLE + NORM, .lengths = {1, 2, 0}, .positions = {5, 63, 4},
+     .normed = OUT | NO_WEIGHT, .why = "no weight"},
+    {HEADS(16, 32, BLOCK), .n_saved = PRODUCT + NORM, .lengths = {1}, .positions = {40},
+     MAKES(A_FIRST, BF16, 1024), ROUNDS(Q8_ACT), .why = "16/32"},
+    {HEADS(16, 48, TILED), .n_saved = PRODUCT + NORM, .lengths = {1}, .positions = {127},
+     MAKES(B_FIRST, F32, 1280), ROUNDS(BF16), .why = "16/48"},
+    {HEADS(16, 64, BLOCK), .n_saved = PRODUCT + NORM, .lengths = {1}, .positions = {0},
+     MAKES(A_FIRST, F16, 256), .normed = IN_PLACE, .why = "16/64"},
+    {HEADS(16, 32, TILED), .n_saved = PRODUCT + NORM, .lengths = {1, 1, 1},
+     .positions = {63, 2, 64}, MAKES(B_FIRST, BF16, 37), ROUNDS(Q8_ACT), .why = "16/32 of three"},
+    {HEADS(2, 4, BLOCK), .n_saved = PRODUCT + NORM, .lengths = {0, 3, 1, 1, 0},
+     .positions = {1, 62, 8, 63, 5}, MAKES(A_FIRST, F32, 130), .normed = OUT | ROUNDED,
+     .rounded = QRN_BF16, .why = "ragged, product"},
+    {HEADS(1, 1, BLOCK), .n_saved = PRODUCT + NORM, .lengths = {1}, .positions = {9},
+     MAKES(B_FIRST, F32, 13824), ROUNDS(Q8_ACT), .why = "rows have room without a norm alone"},
+    {HEADS(2, 4, BLOCK), .oddity = TABLES_APART, .n_saved = INPUTS, .lengths = {1},
+     .positions = {5}, ROUNDS(Q8_ACT), .why = "other positions"},
+    {HEADS(2, 4, BLOCK), .oddity = X_ELSEWHERE, .n_saved = WHOLE, .lengths = {1}, .positions = {5},
+     ROUNDS(Q8_ACT), .why = "another x"},
+    {HEADS(2, 4, BLOCK), .oddity = X_LONG, .n_saved = WHOLE, .lengths = {1}, .positions = {5},
+     ROUNDS(Q8_ACT), .why = "long rows"},
+    {HEADS(2, 4, BLOCK), .oddity = X_SHORT, .n_saved = WHOLE, .lengths = {1, 1},
+     .positions = {5, 6}, ROUNDS(Q8_ACT), .why = "a token less"},
+    {HEADS(2, 4, BLOCK), .oddity = RESIDUAL, .n_saved = PRODUCT, .lengths = {1}, .positions = {5},
+     MAKES(A_FIRST, F32, 64), ROUNDS(Q8_ACT), .why = "residual"},
+    {HEADS(2, 4, BLOCK), .oddity = SUM, .n_saved = WHOLE, .lengths = {1}, .positions = {5},
+     ROUNDS(Q8_ACT), .why = "sum"},
+    {HEADS(2, 4, BLOCK), .oddity = GATE_IS_X, .n_saved = WHOLE, .lengths = {1}, .positions = {5},
+     ROUNDS(Q8_ACT), .why = "the gate is x"},
+    {HEADS(2, 4, BLOCK), .oddity = GATE_IS_V, .n_saved = WHOLE, .lengths = {1}, .positions = {5},
+     ROUNDS(Q8_ACT), .why = "the gate is v"},
+    {HEADS(2, 4, BLOCK), .oddity = GATE_OFF, .n_saved = WHOLE, .lengths = {1}, .positions = {5},
+     ROUNDS(Q8_ACT), .why = "the gate is off by four"},
+    {HEADS(2, 4, BLOCK), .oddity = WEIGHT_IS_WRITTEN, .n_saved = WHOLE, .lengths = {1},
+     .positions = {5}, ROUNDS(Q8_ACT), .why = "the weight is q"},
+    {HEADS(2, 4, BLOCK), .oddity = OUT_IS_V, .n_saved = WHOLE, .lengths = {1}, .positions = {5},
+     ROUNDS(Q8_ACT), .why = "out is v"},
+    {HEADS(2, 4, BLOCK), .oddity = ROUNDED_IS_READ, .n_saved = WHOLE, .lengths = {1},
+     .positions = {5}, ROUNDS(BF16), .why = "rounded over the convolution's x"},
+    {HEADS(2, 4, BLOCK), .oddity = OUT_IS_READ, .n_saved = PRODUCT, .lengths = {1},
+     .positions = {5}, MAKES(A_FIRST, F32, 512), ROUNDS(Q8_ACT), .why = "out over the product's x"},
+};
+
 struct call {
-    bool has_product;
+    bool has_product, has_norm;
     struct qrn_matmul_args product;
     struct qrn_ssm_conv_history_args conv;
     struct qrn_l2_norm_args norm;
     struct qrn_gdn_gates_args gates;
     struct qrn_gdn_open_chunk_args chunk;
+    struct qrn_rms_norm_args gated;
 };
 
 static void record(struct joint_test *j, const void *context)
@@ -126,6 +224,7 @@ static void record(struct joint_test *j, const void *context)
     qrn_encode_l2_norm(j->enc, &c->norm);
     qrn_encode_gdn_gates(j->enc, &c->gates);
     qrn_encode_gdn_open_chunk(j->enc, &c->chunk);
+    if (c->has_norm) qrn_encode_rms_norm(j->enc, &c->gated);
 }
 
 static uint64_t address(struct qrn_tensor t)
@@ -189,6 +288,59 @@ static void make_product(struct joint_test *j, const struct row *z, int64_t T, s
     c->gates.b = qrn_tensor_slice(out, 1, z->gates == A_FIRST ? n : 0, n);
 }
 
+/* Heads side by side in rows that are wider than they need be. */
+static struct qrn_tensor heads_of(struct qrn_tensor wide, int64_t n)
+{
+    return qrn_tensor_split_last(qrn_tensor_slice(wide, 1, 0, n * D), n, D);
+}
+
+/* What keeps it apart. */
+static void spoil_norm(struct joint_test *j, const struct row *z, int64_t T, struct call *c)
+{
+    struct qrn_rms_norm_args *a = &c->gated;
+    const int64_t shape[] = {T, z->n_v, D}, n = z->n_v * D;
+    if (z->oddity == X_ELSEWHERE) a->x = joint_test_filled(j, 1.0, 3, shape);
+    if (z->oddity == RESIDUAL) a->residual = joint_test_filled(j, 1.0, 3, shape);
+    if (z->oddity == SUM) a->sum = joint_test_poison(j, QRN_F32, 3, shape);
+    if (z->oddity == GATE_IS_X) a->gate = a->x;
+    if (z->oddity == GATE_IS_V) a->gate = c->chunk.v;
+    if (z->oddity == GATE_OFF) a->gate.data = (float *)a->gate.data + 1;
+    if (z->oddity == WEIGHT_IS_WRITTEN) a->weight = qrn_tensor_1d(QRN_F32, c->conv.out.data, D);
+    if (z->oddity == OUT_IS_V) a->out = c->chunk.v;
+    if (z->oddity == OUT_IS_READ) a->out = heads_of(c->product.x, z->n_v);
+    if (z->oddity == ROUNDED_IS_READ)
+        a->rounded =
+            qrn_tensor_split_last(qrn_tensor_2d(QRN_BF16, c->conv.x.data, T, n), z->n_v, D);
+    if (z->oddity == X_SHORT) {
+        a->x = qrn_tensor_slice(a->x, 0, 0, T - 1);
+        a->gate = qrn_tensor_slice(a->gate, 0, 0, T - 1);
+        a->rounded = qrn_tensor_slice(a->rounded, 0, 0, T - 1);
+    }
+    if (z->oddity == X_LONG) {
+        a->x = qrn_tensor_2d(QRN_F32, a->x.data, T, n);
+        a->gate = qrn_tensor_2d(QRN_F32, a->gate.data, T, n);
+        a->rounded = qrn_tensor_2d(QRN_Q8_ACT, a->rounded.data, T, n);
+        a->weight = (struct qrn_tensor){0};
+    }
+}
+
+static void make_norm(struct joint_test *j, const struct row *z, int64_t T, struct call *c)
+{
+    const int64_t wide[] = {T, z->n_v * D + 8}, shape[] = {T, z->n_v, D}, d = D;
+    const struct qrn_tensor gate = heads_of(joint_test_filled(j, 2.0, 2, wide), z->n_v);
+    struct qrn_rms_norm_args *a = &c->gated;
+    c->has_norm = true;
+    c->chunk.out = heads_of(joint_test_poison(j, QRN_F32, 2, wide), z->n_v);
+    *a = (struct qrn_rms_norm_args){.x = c->chunk.out, .eps = 1e-6f};
+    if (!(z->normed & NO_WEIGHT)) a->weight = joint_test_filled(j, 1.0, 1, &d);
+    if (!(z->normed & NO_GATE)) a->gate = gate;
+    if (z->normed & OUT) a->out = joint_test_poison(j, QRN_F32, 3, shape);
+    if (z->normed & IN_PLACE) a->out = a->x;
+    if (z->normed & OVER_GATE) a->out = a->gate;
+    if (z->normed & ROUNDED) a->rounded = joint_test_poison(j, z->rounded, 3, shape);
+    spoil_norm(j, z, T, c);
+}
+
 static void make(struct joint_test *j, const struct row *z, struct call *c)
 {
     int64_t T = 0;
@@ -229,26 +381,38 @@ static void make(struct joint_test *j, const struct row *z, struct call *c)
         .out = joint_test_poison(j, QRN_F32, 3, (const int64_t[]){T, z->n_v, D}),
         .scale = 0.09f,
         .head_map = z->map};
+    if (z->normed) make_norm(j, z, T, c);
     make_sequences(j, z, c);
 }
 
-static void test_rows(void **state)
+static void run_rows(const struct row *all, size_t n, const char *n_multiprocessors)
 {
-    (void)state;
     struct joint_test j;
-    assert_int_equal(setenv("QRN_EMULATED_MULTIPROCESSORS", "32", 1), 0);
+    assert_int_equal(setenv("QRN_EMULATED_MULTIPROCESSORS", n_multiprocessors, 1), 0);
     joint_test_open(&j, 17);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < n; i++) {
         struct call c;
-        make(&j, &rows[i], &c);
-        joint_test_run(&j, record, &c, rows[i].n_saved, rows[i].why);
+        make(&j, &all[i], &c);
+        joint_test_run(&j, record, &c, all[i].n_saved, all[i].why);
     }
     joint_test_close(&j);
     assert_int_equal(unsetenv("QRN_EMULATED_MULTIPROCESSORS"), 0);
 }
 
+static void test_rows(void **state)
+{
+    (void)state;
+    run_rows(rows, sizeof rows / sizeof *rows, "32");
+}
+
+static void test_normed(void **state)
+{
+    (void)state;
+    run_rows(normed_rows, sizeof normed_rows / sizeof *normed_rows, "132");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_normed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

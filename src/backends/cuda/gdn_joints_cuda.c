@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Joints of Gated DeltaNet: the convolution, l2_norm of q and k, and gates; the same with
- * gdn_open_chunk of single tokens; that with the product before which gates are made of. */
+ * gdn_open_chunk of single tokens; that with the product before which gates are made of, and with the
+ * gated norm behind. */
 #include "backends/cuda/gdn_joints_cuda.h"
 
 #include "backends/cuda/gdn.h"
@@ -77,6 +78,16 @@ static bool matches_token(const struct qrn_cuda *cuda, const struct qrn_step *st
            qrn_cuda_are_joined(steps, 4, passed, 7);
 }
 
+/* A head's columns pass on to its norm by shared memory: nothing else of it may be what another step touches. */
+static bool matches_token_norm(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    const struct qrn_rms_norm_args *n = steps[4].args;
+    const struct qrn_tensor *o = &run_of(steps, true).chunk->out;
+    return matches_token(cuda, steps) && qrn_same_view(&n->x, o) && n->residual.n_dims == 0 &&
+           n->sum.n_dims == 0 && !qrn_same_view(&n->gate, o) &&
+           qrn_cuda_is_joined(&steps[4], steps, 4, &o, 1);
+}
+
 /* Whether one row of weights makes a, and one b, of each head, and no others are there. */
 static bool makes_gates(const struct qrn_matmul_args *product,
                         const struct qrn_gdn_gates_args *gates)
@@ -96,14 +107,24 @@ static bool makes_gates(const struct qrn_matmul_args *product,
     return true;
 }
 
-/* Every block reads x, which no step may write. */
-static bool matches_product_token(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+/* Whether the product can be joined with the n steps behind it.  Every block reads x, which none of them may write. */
+static bool product_matches(const struct qrn_step *steps, size_t n)
 {
     const struct qrn_matmul_args *product = steps[0].args;
     const struct run_of r = run_of(steps + 1, true);
     const struct qrn_tensor *const passed[] = {&product->out, &r.gates->a, &r.gates->b};
-    return matches_token(cuda, steps + 1) && makes_gates(product, r.gates) &&
-           qrn_cuda_is_joined(&steps[0], steps + 1, 4, passed, 3);
+    return makes_gates(product, r.gates) &&
+           qrn_cuda_is_joined(&steps[0], steps + 1, n, passed, 3);
+}
+
+static bool matches_product_token(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    return matches_token(cuda, steps + 1) && product_matches(steps, 4);
+}
+
+static bool matches_product_token_norm(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    return matches_token_norm(cuda, steps + 1) && product_matches(steps, 5);
 }
 
 static struct qrn_gdn_gate_rows rows_of(const struct qrn_matmul_args *a,
@@ -157,38 +178,67 @@ static void stage_rows(struct qrn_gdn_gate_rows *rows, struct qrn_cuda_grid *gri
     const int64_t row = rows->k * (rows->dtype == QRN_F32 ? 4 : 2), bytes = 4 * rows->k + 2 * row,
                   n_blocks = (grid->n_blocks * grid->n_blocks_y + n_multiprocessors - 1) / n_multiprocessors;
     if (rows->k % D || (rows->w | rows->x | (uint64_t)rows->w_row | (uint64_t)rows->x_row) % 16) return;
-    if (n_blocks * (QRN_GDN_FEW_BYTES + bytes) > QRN_GDN_TOKEN_MOST_BYTES) return;
+    if (n_blocks * (grid->shared_bytes + bytes) > QRN_GDN_TOKEN_MOST_BYTES) return;
     rows->staged_bytes = (int32_t)row;
     grid->shared_bytes += (unsigned)bytes;
 }
 
-static void launch_token(struct qrn_cuda_stream *s, const struct qrn_step *steps,
-                         struct qrn_gdn_gate_rows rows, bool rows_stay)
+/* Whether the weights of the token's steps, and of its norm, are there as the launch begins. */
+static bool weights_stay(const struct qrn_cuda_stream *s, const struct qrn_step *steps, bool norms)
 {
-    static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_token_sm90a, "qrn_gdn_token",
-                                               QRN_GDN_TOKEN_MOST_BYTES};
+    return qrn_cuda_step_operand_stays(s, &steps[0], "weight") &&
+           qrn_cuda_step_operand_stays(s, &steps[2], "a_scale") &&
+           qrn_cuda_step_operand_stays(s, &steps[2], "dt_bias") &&
+           (!norms || qrn_cuda_step_operand_stays(s, &steps[4], "weight"));
+}
+
+static void launch_token(struct qrn_cuda_stream *s, const struct qrn_step *steps,
+                         struct qrn_gdn_gate_rows rows, bool rows_stay, bool norms)
+{
+    static const struct qrn_cuda_function plain = {qrn_cuda_image_gdn_token_sm90a, "qrn_gdn_token",
+                                                   QRN_GDN_TOKEN_MOST_BYTES},
+                                          normed = {qrn_cuda_image_gdn_token_sm90a,
+                                                    "qrn_gdn_token_norm", QRN_GDN_TOKEN_MOST_BYTES};
     const struct run_of r = run_of(steps, true);
     struct qrn_cuda_grid grid = qrn_cuda_gdn_few_grid(r.chunk);
+    if (norms) {
+        grid.n_cluster = (unsigned)(grid.n_blocks / r.chunk->v.shape[1]);
+        grid.shared_bytes += QRN_GDN_TOKEN_NORM_BYTES;
+    }
     if (rows.w) stage_rows(&rows, &grid, s->cuda->n_multiprocessors);
-    const struct qrn_gdn_token_params p = {.inputs = inputs_of(&r, s->cuda),
-                                           .rows = rows,
-                                           .chunk = qrn_gdn_open_chunk_params(r.chunk, D / 2),
-                                           .early = s->numbers_stay && rows_stay &&
-                                                    qrn_cuda_step_operand_stays(s, &steps[0], "weight") &&
-                                                    qrn_cuda_step_operand_stays(s, &steps[2], "a_scale") &&
-                                                    qrn_cuda_step_operand_stays(s, &steps[2], "dt_bias")};
-    qrn_cuda_launch(s, &f, grid, &p);
+    struct qrn_gdn_token_norm_params p = {
+        .token = {.inputs = inputs_of(&r, s->cuda),
+                  .rows = rows,
+                  .chunk = qrn_gdn_open_chunk_params(r.chunk, D / 2),
+                  .early = s->numbers_stay && rows_stay && weights_stay(s, steps, norms)}};
+    if (norms) p.norm = qrn_cuda_rms_norm_params(steps[4].args);
+    qrn_cuda_launch(s, norms ? &normed : &plain, grid, &p); /* the plain one's params come first */
+}
+
+static void launch_product_token(struct qrn_cuda_stream *s, const struct qrn_step *steps, bool norms)
+{
+    launch_token(s, steps + 1, rows_of(steps[0].args, steps[3].args),
+                 qrn_cuda_step_operand_stays(s, &steps[0], "w"), norms);
 }
 
 static void run_token(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 {
-    launch_token(s, steps, (struct qrn_gdn_gate_rows){0}, true);
+    launch_token(s, steps, (struct qrn_gdn_gate_rows){0}, true, false);
+}
+
+static void run_token_norm(struct qrn_cuda_stream *s, const struct qrn_step *steps)
+{
+    launch_token(s, steps, (struct qrn_gdn_gate_rows){0}, true, true);
 }
 
 static void run_product_token(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 {
-    launch_token(s, steps + 1, rows_of(steps[0].args, steps[3].args),
-                 qrn_cuda_step_operand_stays(s, &steps[0], "w"));
+    launch_product_token(s, steps, false);
+}
+
+static void run_product_token_norm(struct qrn_cuda_stream *s, const struct qrn_step *steps)
+{
+    launch_product_token(s, steps, true);
 }
 
 const struct qrn_cuda_joint qrn_cuda_joint_gdn_inputs = {
@@ -217,4 +267,24 @@ const struct qrn_cuda_joint qrn_cuda_joint_gdn_product_token = {
     .n_steps = 5,
     .matches = matches_product_token,
     .run = run_product_token,
+};
+
+const struct qrn_cuda_joint qrn_cuda_joint_gdn_token_norm = {
+    .name = "gdn_token_norm",
+    .kernels = {&qrn_cuda_ssm_conv_history_taps4, &qrn_cuda_l2_norm_registers,
+                &qrn_cuda_gdn_gates_elements, &qrn_cuda_gdn_open_chunk_decode,
+                &qrn_cuda_rms_norm_registers},
+    .n_steps = 5,
+    .matches = matches_token_norm,
+    .run = run_token_norm,
+};
+
+const struct qrn_cuda_joint qrn_cuda_joint_gdn_product_token_norm = {
+    .name = "gdn_product_token_norm",
+    .kernels = {&qrn_cuda_matmul_floats, &qrn_cuda_ssm_conv_history_taps4,
+                &qrn_cuda_l2_norm_registers, &qrn_cuda_gdn_gates_elements,
+                &qrn_cuda_gdn_open_chunk_decode, &qrn_cuda_rms_norm_registers},
+    .n_steps = 6,
+    .matches = matches_product_token_norm,
+    .run = run_product_token_norm,
 };

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * What the joints of Gated DeltaNet are given: the convolution, l2_norm of q and k, gates; and
- * gdn_open_chunk. */
+ * gdn_open_chunk; rms_norm. */
 #ifndef QUERN_BACKENDS_CUDA_GDN_JOINTS_CUDA_H
 #define QUERN_BACKENDS_CUDA_GDN_JOINTS_CUDA_H
 
 #include "backends/cuda/gdn_gates_cuda.h"
 #include "backends/cuda/gdn_open_chunk_cuda.h"
+#include "backends/cuda/norm_cuda.h"
 #include "backends/cuda/params_cuda.h"
 #include "backends/cuda/ssm_conv_cuda.h"
 
@@ -34,6 +35,13 @@ struct qrn_gdn_token_params {
     struct qrn_gdn_open_chunk_params chunk;
     int32_t early, rest; /* numbers and weights may be read before the launch's turn */
 };
+
+/* A head's blocks are a cluster; rows of norm are those of chunk's out. */
+struct qrn_gdn_token_norm_params {
+    struct qrn_gdn_token_params token;
+    struct qrn_rms_norm_params norm;
+};
+enum { QRN_GDN_TOKEN_NORM_BYTES = 640 };
 
 QRN_PARAMS_END
 

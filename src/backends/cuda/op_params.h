@@ -8,6 +8,7 @@
 #include "backends/cuda/gdn_gates_cuda.h"
 #include "backends/cuda/kv_append_cuda.h"
 #include "backends/cuda/moe_combine_cuda.h"
+#include "backends/cuda/norm_cuda.h"
 #include "backends/cuda/ranking_cuda.h"
 #include "backends/cuda/rope_cuda.h"
 #include "backends/cuda/ssm_conv_cuda.h"
@@ -17,6 +18,7 @@ struct qrn_kv_append_paged_params
 qrn_cuda_kv_append_paged_params(const struct qrn_kv_append_paged_args *args);
 struct qrn_moe_route_params qrn_cuda_moe_route_params(const struct qrn_moe_route_args *args);
 struct qrn_moe_combine_params qrn_cuda_moe_combine_params(const struct qrn_moe_combine_args *args);
+struct qrn_rms_norm_params qrn_cuda_rms_norm_params(const struct qrn_rms_norm_args *args);
 struct qrn_gdn_gates_params qrn_cuda_gdn_gates_params(const struct qrn_gdn_gates_args *args);
 /* Of cuda.ssm_conv_history.taps4, and how many blocks of QRN_CONV_THREADS it has. */
 struct qrn_ssm_conv_params

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * rms_norm with all that models put around it. */
 #include "backends/cuda/norm_cuda.h"
+#include "backends/cuda/op_params.h"
 #include "backends/cuda/rows.h"
 
 QRN_CUDA_IMAGE(norm);
 QRN_CUDA_IMAGE(norm_registers);
 
-static struct qrn_rms_norm_params params_of(const struct qrn_rms_norm_args *a)
+struct qrn_rms_norm_params qrn_cuda_rms_norm_params(const struct qrn_rms_norm_args *a)
 {
     struct qrn_rms_norm_params p = {.shape = qrn_rows_shape(&a->x),
                                     .x = qrn_rows(&a->x),
@@ -27,7 +28,7 @@ static void run_rows(void *stream, const void *args)
 {
     static const struct qrn_cuda_function warp = {qrn_cuda_image_norm, "qrn_rms_norm_warp", 0},
                                           block = {qrn_cuda_image_norm, "qrn_rms_norm_block", 0};
-    const struct qrn_rms_norm_params p = params_of(args);
+    const struct qrn_rms_norm_params p = qrn_cuda_rms_norm_params(args);
     const bool short_rows = p.shape.d <= QRN_NORM_WARP_ROW;
     qrn_cuda_launch(stream, short_rows ? &warp : &block,
                     qrn_grid_of_warps(short_rows ? p.n_rows : p.n_rows * QRN_WARPS), &p);
@@ -63,7 +64,7 @@ static void run_registers(void *stream, const void *args)
                                                    "qrn_rms_norm_wide2", 0},
                                           wide4 = {qrn_cuda_image_norm_registers,
                                                    "qrn_rms_norm_wide4", 0};
-    struct qrn_rms_norm_params p = params_of(args);
+    struct qrn_rms_norm_params p = qrn_cuda_rms_norm_params(args);
     const struct qrn_cuda_stream *s = stream;
     const int64_t d = p.shape.d, piece = QRN_NORM_WIDE_WARPS * 128;
     size_t i = 0;

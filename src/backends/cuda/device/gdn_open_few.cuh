@@ -12,7 +12,9 @@
  *     begin(block)   asks for them; what it copies asynchronously belongs to the first group
  *     token(block)   k and q are in shared memory by the next __syncthreads, if not copied; returns the
  *                    column's v
- *     gate(block), beta(block)   after that __syncthreads */
+ *     gate(block), beta(block)   after that __syncthreads
+ *     out(block, o)  what becomes of a column of the result
+ *     end(block)     once columns are on their way */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_FEW_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_FEW_CUH
 
@@ -143,13 +145,14 @@ struct few_block {
         }
         qrn_copies_wait<0>();
         __syncthreads();
-        if (warp == 0) column(sum, G, v, in.beta(*this));
+        if (warp == 0) in.out(*this, column(sum, G, v, in.beta(*this)));
         if (warp == 3) keep(G);
+        in.end(*this);
         if (l.next()) edge(G);
     }
 
-    /* u and out of a column. */
-    __device__ void column(two_sums sum, double G, float v, float beta)
+    /* u of a column, and what comes out. */
+    __device__ float column(two_sums sum, double G, float v, float beta)
     {
         const int open = l.open();
         const float decay = qrn_exp((float)G);
@@ -158,8 +161,12 @@ struct few_block {
         const float u = beta * a;
         z.u[open][lane] = u;
         (l.u(p) + slice * W)[open * D + lane] = u;
-        p.x.out[l.begin * p.x.out_token + l.h * p.x.out_head + slice * W + lane] =
-            p.scale * fmaf(z.coef[open].y, u, b);
+        return p.scale * fmaf(z.coef[open].y, u, b);
+    }
+
+    __device__ void store_out(float o) const
+    {
+        p.x.out[l.begin * p.x.out_token + l.h * p.x.out_head + slice * W + lane] = o;
     }
 
     /* The new state: a thread has a column of 32 rows; keys are decayed in their place. */

@@ -47,6 +47,8 @@ struct few_from_memory {
     }
     __device__ float gate(const few_block &) const { return gate_here; }
     __device__ float beta(const few_block &) const { return beta_here; }
+    __device__ void out(const few_block &x, float o) const { x.store_out(o); }
+    __device__ void end(const few_block &) const {}
 };
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_few, 128, 3, qrn_gdn_open_chunk_params)

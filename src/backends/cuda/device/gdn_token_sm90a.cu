@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A joint: ssm_conv_history, l2_norm of q and k, gdn_gates and gdn_open_chunk, one token of few sequences;
- * and the product of floats before, which makes a and b.
+ * Joints: ssm_conv_history, l2_norm of q and k, gdn_gates and gdn_open_chunk, one token of few sequences;
+ * with the product of floats before, which makes a and b; with the rms_norm behind.
  *
  * Blocks are those of gdn_open_few.cuh; each works out what it needs while the state is on its way: a
  * warp k, one q, one its columns of v and beta, one g.  Of q and k, which the blocks of several value
@@ -9,13 +9,17 @@
  * sees to it that rings have four).  Before its turn a block looks at the tables, asks for the state, and
  * has the weights; rows of the product and of its x are in shared memory whole, if there is room.
  *
+ * For rms_norm a head's blocks are a cluster: each sends its columns to the first one, where a warp has weight and gate
+ * by then.
+ *
  * A sequence of other than one token, or whose tables cannot be followed in whole pieces, is left to its
  * first block, which does one op after the other. */
 #include "backends/cuda/device/float_dots.cuh"
 #include "backends/cuda/device/gdn_inputs.cuh"
 #include "backends/cuda/device/gdn_open_few.cuh"
+#include "backends/cuda/device/norm_row.cuh"
 
-enum { V_WARP, K_WARP, Q_WARP, GATE_WARP };
+enum { V_WARP, K_WARP, Q_WARP, GATE_WARP, NORM_WARP = Q_WARP };
 
 static __device__ __forceinline__ const uint8_t *weights_of(const qrn_gdn_gate_rows &p, int row)
 {
@@ -66,8 +70,8 @@ struct few_joined {
     filter<of_f32> f;
     float a_scale, dt_bias, made; /* made: a or b, where it is in memory */
 
-    __device__ few_joined(const qrn_gdn_token_params &params, char *shared, qrn_barrier &barrier)
-        : p(params.inputs), rows(params.rows), staged(barrier), staged_x((float *)(shared + QRN_GDN_FEW_BYTES)),
+    __device__ few_joined(const qrn_gdn_token_params &params, char *staged_rows, qrn_barrier &barrier)
+        : p(params.inputs), rows(params.rows), staged(barrier), staged_x((float *)staged_rows),
           ring(params.inputs.conv.history[blockIdx.y * params.inputs.conv.history_stride])
     {
     }
@@ -226,6 +230,107 @@ struct few_joined {
     {
         return b.z.beta;
     }
+    __device__ void out(const few_block &b, float o) const { b.store_out(o); }
+    __device__ void end(const few_block &) const {}
+
+    __device__ void meet() const {} /* all threads, before the launch's turn */
+    /* When the steps before have done a sequence of other than one token. */
+    __device__ void end_others(const qrn_gdn_open_chunk_params &) const {}
+};
+
+/* In the first block of a head, whose barrier counts the columns that have come. */
+struct __align__(128) norm_shared
+{
+    float row[D];
+    qrn_barrier whole;
+};
+static_assert(sizeof(norm_shared) <= QRN_GDN_TOKEN_NORM_BYTES && QRN_GDN_FEW_BYTES % 128 == 0, "");
+
+static __device__ __forceinline__ norm_row row_to_norm(const qrn_rms_norm_params &p, int64_t t, int h)
+{
+    return norm_row(p, qrn_row_place{{0, t, h}});
+}
+
+/* Rows of n tokens, when they are in memory; all threads of one block. */
+static __device__ __noinline__ void norm_others(const qrn_rms_norm_params &p, int64_t begin, int n, int n_heads)
+{
+    for (int i = qrn_warp(); i < n * n_heads; i += THREADS / 32) {
+        const norm_row row = row_to_norm(p, begin + i / n_heads, i % n_heads);
+        norm_part<1, 1> s, weight, gate;
+        s.load(row.x, D);
+        if (p.weight) weight.load((const float *)(uintptr_t)p.weight, D);
+        if (row.gate) gate.load(row.gate, D);
+        norm_whole_row<false>(p, row, D, s, weight, gate, nullptr);
+    }
+}
+
+struct few_normed : few_joined {
+    const qrn_rms_norm_params &norm;
+    norm_shared &z;
+    const bool in_place; /* rms_norm writes over what it reads */
+    norm_part<1, 1> norm_weight, norm_gate;
+
+    /* First of all. */
+    static __device__ void come(norm_shared &z)
+    {
+        if (threadIdx.x == 0) {
+            qrn_barrier_init(&z.whole, 1);
+            qrn_barriers_are_ready();
+            qrn_barrier_arrive_expecting(&z.whole, sizeof z.row);
+        }
+        qrn_cluster_arrive();
+    }
+
+    __device__ few_normed(const qrn_gdn_token_norm_params &params, char *shared, qrn_barrier &barrier)
+        : few_joined(params.token, shared + QRN_GDN_FEW_BYTES + QRN_GDN_TOKEN_NORM_BYTES, barrier), norm(params.norm),
+          z(*(norm_shared *)(shared + QRN_GDN_FEW_BYTES)),
+          in_place(params.norm.out.data == (uint64_t)(uintptr_t)params.token.chunk.x.out)
+    {
+    }
+
+    __device__ bool has_row(const few_block &b) const { return b.slice == 0 && b.warp == NORM_WARP; }
+
+    __device__ norm_row row_of(const few_block &b) const { return row_to_norm(norm, b.l.begin, b.l.h); }
+
+    __device__ void load_weights(const few_block &b)
+    {
+        few_joined::load_weights(b);
+        if (has_row(b) && norm.weight) norm_weight.load((const float *)(uintptr_t)norm.weight, D);
+    }
+
+    __device__ void begin(few_block &b)
+    {
+        few_joined::begin(b);
+        if (has_row(b) && norm.gate.data) norm_gate.load(row_of(b).gate, D);
+    }
+
+    __device__ void out(const few_block &b, float o)
+    {
+        qrn_send_to_block(z.row + b.slice * W + b.lane, o, &z.whole, 0);
+        if (!in_place) b.store_out(o);
+    }
+
+    __device__ void end(const few_block &b)
+    {
+        if (!has_row(b)) return;
+        norm_part<1, 1> s;
+        norm_row row = row_of(b);
+        qrn_hold(row.out), qrn_hold(row.rounded);
+        if (norm.gate.data) norm_gate.silu();
+        qrn_barrier_wait(&z.whole, 0);
+        s.load(z.row, D);
+        norm_whole_row<true>(norm, row, D, s, norm_weight, norm_gate, nullptr);
+    }
+
+    __device__ void meet() const { qrn_cluster_wait(); }
+
+    __device__ void end_others(const qrn_gdn_open_chunk_params &chunk) const
+    {
+        int64_t begin, end;
+        qrn_sequence(chunk.x.sequences, (int)blockIdx.y, &begin, &end);
+        __syncthreads();
+        norm_others(norm, begin, (int)(end - begin), (int)chunk.x.heads.n_v);
+    }
 };
 
 /* A sequence of any number of tokens; all threads of one block. */
@@ -254,12 +359,9 @@ static __device__ __noinline__ void others(const qrn_gdn_token_params &p, char *
     }
 }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token, 128, 3, qrn_gdn_token_params)
+template <class Inputs>
+static __device__ __forceinline__ void token_or_others(const qrn_gdn_token_params &p, char *shared, Inputs &in)
 {
-    QRN_DYNAMIC_SHARED(char, shared);
-    __shared__ qrn_barrier staged;
-    if (!p.early) qrn_grid_waits();
-    few_joined in(p, shared, staged);
     few_block x(p.chunk, *(few_shared *)shared);
     const int kind = in.kind_of(x); /* all threads say the same */
     if (kind == ONE_TOKEN) {
@@ -269,7 +371,29 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token, 128, 3, qrn_gdn_token_params)
         in.load_weights(x);
         if (p.rows.staged_bytes) __syncthreads();
     }
+    in.meet();
     if (p.early) qrn_grid_waits();
     if (kind == ONE_TOKEN) x.token(in);
-    if (kind == OTHER && blockIdx.x == 0) others(p, shared);
+    if (kind != OTHER || blockIdx.x) return;
+    others(p, shared);
+    in.end_others(p.chunk);
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token, 128, 3, qrn_gdn_token_params)
+{
+    QRN_DYNAMIC_SHARED(char, shared);
+    __shared__ qrn_barrier staged;
+    if (!p.early) qrn_grid_waits();
+    few_joined in(p, shared + QRN_GDN_FEW_BYTES, staged);
+    token_or_others(p, shared, in);
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token_norm, 128, 3, qrn_gdn_token_norm_params)
+{
+    QRN_DYNAMIC_SHARED(char, shared);
+    __shared__ qrn_barrier staged;
+    few_normed::come(*(norm_shared *)(shared + QRN_GDN_FEW_BYTES));
+    if (!p.token.early) qrn_grid_waits();
+    few_normed in(p, shared, staged);
+    token_or_others(p.token, shared, in);
 }

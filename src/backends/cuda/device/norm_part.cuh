@@ -33,6 +33,13 @@ template <int n_warps, int N> struct norm_part {
             if (i < d) *(float4 *)(row + i) = make_float4(v[n][0], v[n][1], v[n][2], v[n][3]);
         }
     }
+    __device__ __forceinline__ void silu()
+    {
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) v[n][j] = qrn_silu(v[n][j]);
+    }
     /* What rms_norm multiplies the row with; shared is n_warps floats. */
     __device__ __forceinline__ float rms_scale(int d, float eps, float *shared) const
     {
