@@ -32,8 +32,7 @@ struct qrn_chain_row {
     int32_t kind, n;
     int32_t gate_at, up_at; /* of silu_mul: elements of the last product */
     float eps;
-    int32_t
-        residual; /* of a norm: it adds to the residual stream, or to the sum of the norm before */
+    int32_t residual; /* a norm adds to the residual stream, or to the sum of the norm before */
 };
 
 struct qrn_chain_link {
@@ -41,18 +40,17 @@ struct qrn_chain_link {
     struct qrn_weights_params w;
     uint64_t x;   /* of the first link: a row of Q8_ACT */
     uint64_t out; /* floats; 0: nowhere */
-    int32_t words,
-        pieces; /* among those that are exchanged: its outputs; of silu_mul rounded pieces of its row */
-    int32_t share, n_longer, n_blocks,
-        n_panels; /* shares (shares.cuh) of the first n_blocks blocks; panels of a group */
+    /* Among words that are exchanged: outputs; rounded pieces of silu_mul's row. */
+    int32_t words, pieces;
+    /* Shares (shares.cuh) of the first n_blocks blocks; panels of a group. */
+    int32_t share, n_longer, n_blocks, n_panels;
 };
 
 struct qrn_matmul_chain_params {
     struct qrn_chain_link link[QRN_CHAIN_LINKS];
-    struct qrn_matmul_stream_params
-        stream; /* how shared memory is laid out; its product is not looked at */
-    uint64_t notes, words,
-        residual; /* qrn_chain_notes; two sets of n_words; floats of the first norm, or 0 */
+    struct qrn_matmul_stream_params stream; /* how shared memory is laid out */
+    uint64_t notes, words;                  /* qrn_chain_notes; two sets of QRN_CHAIN_SET_WORDS */
+    uint64_t residual;                      /* n_residual floats of the first norm, or 0 */
     int32_t n_links, kept_at, sum_at;
     int32_t late_link; /* with the last norm */
     int32_t window;    /* stages under way, fewer than the ring has */

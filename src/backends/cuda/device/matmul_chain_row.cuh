@@ -63,7 +63,7 @@ static __device__ __forceinline__ float qrn_chain_squares(const float4 *squares)
 /* The norm of what the product before exchanges; the residual stream, if any, lies in s.sum, and the sum then does. */
 template <int dtype, int N>
 static __device__ __forceinline__ void qrn_chain_norm_of(const qrn_chain_row &row, const uint32_t *words,
-                                                      const qrn_chain_shared &s)
+                                                         const qrn_chain_shared &s)
 {
     const int lane = qrn_lane(), n = row.n / QRN_PIECE, turned = (int)blockIdx.x % n;
     uint4 x[N];
