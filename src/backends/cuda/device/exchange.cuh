@@ -71,16 +71,16 @@ static __device__ __forceinline__ bool qrn_is_there(const uint4 &words)
 template <int N, class Look, typename T>
 static __device__ __forceinline__ void qrn_wait_for_all(const Look &look, T (&seen)[N])
 {
-    bool all;
-    do {
-        qrn_yield();
+    while (true) {
+        bool all = true;
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (!qrn_is_there(seen[i])) seen[i] = look(i);
-        all = true;
 #pragma unroll
         for (int i = 0; i < N; i++) all = all && qrn_is_there(seen[i]);
-    } while (!__all_sync(QRN_ALL_OF_WARP, all));
+        if (__all_sync(QRN_ALL_OF_WARP, all)) return;
+        qrn_yield();
+    }
 }
 static __device__ __forceinline__ float4 qrn_floats_of(const uint4 &x)
 {
@@ -103,15 +103,16 @@ static __device__ __forceinline__ uint64_t qrn_come_to(uint64_t *place)
 /* Waits until all blocks have come there. */
 static __device__ __forceinline__ void qrn_meet_at(const uint64_t *place, uint64_t all)
 {
-    uint64_t n;
-    do {
-        qrn_yield();
+    while (true) {
+        uint64_t n;
 #ifdef QRN_EMULATED
         n = *place;
 #else
         asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(n) : "l"(place) : "memory");
 #endif
-    } while (n < all);
+        if (n >= all) return;
+        qrn_yield();
+    }
 }
 
 #endif
