@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Blocks that wait for each other, all of a launch or cluster after cluster: each has a thread of the host, whose variables are its static shared
- * memory.  They take turns, so that one runs at a time and always in the same order. */
+ * Blocks that wait for each other, all of a launch or cluster after cluster: each has a thread of the
+ * host, whose variables are its static shared memory.  They take turns, so that one runs at a time and
+ * always in the same order. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
