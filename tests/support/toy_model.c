@@ -10,29 +10,35 @@
 #include "support/op_test.h"
 
 enum {
-    D = 32,
     VOCAB = 96,
-    HEADS = 2,
-    KV_HEADS = 1,
-    HEAD_DIM = 16,
-    K_HEADS = 2,
-    V_HEADS = 4,
-    D_K = 16,
-    D_V = 16,
-    FF = 48,
     EXPERTS = 4,
     TOP = 2,
     FF_EXPERT = 32,
     FF_SHARED = 32,
     KERNEL = 4,
-    KEYS = K_HEADS * D_K,
-    VALUES = V_HEADS * D_V,
-    CONV = 2 * KEYS + VALUES,
     N_LAYERS = 3,
     MAX_TENSORS = 128
 };
 
+struct shape {
+    int d, heads, kv_heads, head_dim, k_heads, v_heads, d_k, d_v, ff;
+    double scale; /* of matrices */
+};
+
+static const struct shape small = {32, 2, 1, 16, 2, 4, 16, 16, 48, 0.25},
+                          wide = {640, 2, 1, 128, 1, 2, 128, 128, 256, 0.05};
+
+static int values_of(const struct shape *s)
+{
+    return s->v_heads * s->d_v;
+}
+static int channels_of(const struct shape *s)
+{
+    return 2 * s->k_heads * s->d_k + values_of(s);
+}
+
 struct writer {
+    const struct shape *s;
     struct qrn_archive_tensor tensors[MAX_TENSORS];
     size_t n;
     struct rng rng;
@@ -46,6 +52,11 @@ static char *format(const char *prefix, const char *name)
     assert_non_null(text);
     (void)snprintf(text, n, "%s%s", prefix, name);
     return text;
+}
+
+static bool is_dense(enum toy_kind kind)
+{
+    return kind == TOY_DENSE || kind == TOY_WIDE;
 }
 
 /* A tensor of normal numbers times scale plus shift. */
@@ -72,60 +83,61 @@ static void add(struct writer *w, const char *prefix, const char *name, double s
 static void add_matrix(struct writer *w, const char *layer, const char *name, int64_t n_out,
                        int64_t n_in)
 {
-    add(w, layer, name, 0.25, 0.0, 2, n_out, n_in, 0);
+    add(w, layer, name, w->s->scale, 0.0, 2, n_out, n_in, 0);
 }
 
 static void add_linear(struct writer *w, const char *layer, enum toy_kind kind)
 {
     if (kind == TOY_NEXT) {
-        add_matrix(w, layer, "linear_attn.in_proj_qkvz.weight", CONV + VALUES, D);
-        add_matrix(w, layer, "linear_attn.in_proj_ba.weight", 2 * V_HEADS, D);
+        add_matrix(w, layer, "linear_attn.in_proj_qkvz.weight", channels_of(w->s) + values_of(w->s),
+                   w->s->d);
+        add_matrix(w, layer, "linear_attn.in_proj_ba.weight", 2 * w->s->v_heads, w->s->d);
     } else {
-        add_matrix(w, layer, "linear_attn.in_proj_qkv.weight", CONV, D);
-        add_matrix(w, layer, "linear_attn.in_proj_z.weight", VALUES, D);
-        add_matrix(w, layer, "linear_attn.in_proj_b.weight", V_HEADS, D);
-        add_matrix(w, layer, "linear_attn.in_proj_a.weight", V_HEADS, D);
+        add_matrix(w, layer, "linear_attn.in_proj_qkv.weight", channels_of(w->s), w->s->d);
+        add_matrix(w, layer, "linear_attn.in_proj_z.weight", values_of(w->s), w->s->d);
+        add_matrix(w, layer, "linear_attn.in_proj_b.weight", w->s->v_heads, w->s->d);
+        add_matrix(w, layer, "linear_attn.in_proj_a.weight", w->s->v_heads, w->s->d);
     }
-    add(w, layer, "linear_attn.conv1d.weight", 0.5, 0.0, 3, CONV, 1, KERNEL);
-    add(w, layer, "linear_attn.A_log", 0.5, 0.5, 1, V_HEADS, 0, 0);
-    add(w, layer, "linear_attn.dt_bias", 0.5, -1.0, 1, V_HEADS, 0, 0);
-    add(w, layer, "linear_attn.norm.weight", 0.1, 1.0, 1, D_V, 0, 0);
-    add_matrix(w, layer, "linear_attn.out_proj.weight", D, VALUES);
+    add(w, layer, "linear_attn.conv1d.weight", 0.5, 0.0, 3, channels_of(w->s), 1, KERNEL);
+    add(w, layer, "linear_attn.A_log", 0.5, 0.5, 1, w->s->v_heads, 0, 0);
+    add(w, layer, "linear_attn.dt_bias", 0.5, -1.0, 1, w->s->v_heads, 0, 0);
+    add(w, layer, "linear_attn.norm.weight", 0.1, 1.0, 1, w->s->d_v, 0, 0);
+    add_matrix(w, layer, "linear_attn.out_proj.weight", w->s->d, values_of(w->s));
 }
 
 static void add_attention(struct writer *w, const char *layer)
 {
-    add_matrix(w, layer, "self_attn.q_proj.weight", HEADS * 2 * HEAD_DIM, D);
-    add_matrix(w, layer, "self_attn.k_proj.weight", KV_HEADS * HEAD_DIM, D);
-    add_matrix(w, layer, "self_attn.v_proj.weight", KV_HEADS * HEAD_DIM, D);
-    add_matrix(w, layer, "self_attn.o_proj.weight", D, HEADS * HEAD_DIM);
-    add(w, layer, "self_attn.q_norm.weight", 0.1, 0.0, 1, HEAD_DIM, 0, 0);
-    add(w, layer, "self_attn.k_norm.weight", 0.1, 0.0, 1, HEAD_DIM, 0, 0);
+    add_matrix(w, layer, "self_attn.q_proj.weight", w->s->heads * 2 * w->s->head_dim, w->s->d);
+    add_matrix(w, layer, "self_attn.k_proj.weight", w->s->kv_heads * w->s->head_dim, w->s->d);
+    add_matrix(w, layer, "self_attn.v_proj.weight", w->s->kv_heads * w->s->head_dim, w->s->d);
+    add_matrix(w, layer, "self_attn.o_proj.weight", w->s->d, w->s->heads * w->s->head_dim);
+    add(w, layer, "self_attn.q_norm.weight", 0.1, 0.0, 1, w->s->head_dim, 0, 0);
+    add(w, layer, "self_attn.k_norm.weight", 0.1, 0.0, 1, w->s->head_dim, 0, 0);
 }
 
 static void add_swiglu(struct writer *w, const char *layer, const char *module, int64_t n)
 {
     char name[96];
     (void)snprintf(name, sizeof name, "%s.gate_proj.weight", module);
-    add_matrix(w, layer, name, n, D);
+    add_matrix(w, layer, name, n, w->s->d);
     (void)snprintf(name, sizeof name, "%s.up_proj.weight", module);
-    add_matrix(w, layer, name, n, D);
+    add_matrix(w, layer, name, n, w->s->d);
     (void)snprintf(name, sizeof name, "%s.down_proj.weight", module);
-    add_matrix(w, layer, name, D, n);
+    add_matrix(w, layer, name, w->s->d, n);
 }
 
 static void add_mlp(struct writer *w, const char *layer, enum toy_kind kind)
 {
-    if (kind == TOY_DENSE) {
-        add_swiglu(w, layer, "mlp", FF);
+    if (is_dense(kind)) {
+        add_swiglu(w, layer, "mlp", w->s->ff);
         return;
     }
-    add_matrix(w, layer, "mlp.gate.weight", EXPERTS, D);
-    add_matrix(w, layer, "mlp.shared_expert_gate.weight", 1, D);
+    add_matrix(w, layer, "mlp.gate.weight", EXPERTS, w->s->d);
+    add_matrix(w, layer, "mlp.shared_expert_gate.weight", 1, w->s->d);
     add_swiglu(w, layer, "mlp.shared_expert", FF_SHARED);
     if (kind == TOY_MOE) {
-        add(w, layer, "mlp.experts.gate_up_proj", 0.25, 0.0, 3, EXPERTS, 2 * FF_EXPERT, D);
-        add(w, layer, "mlp.experts.down_proj", 0.25, 0.0, 3, EXPERTS, D, FF_EXPERT);
+        add(w, layer, "mlp.experts.gate_up_proj", 0.25, 0.0, 3, EXPERTS, 2 * FF_EXPERT, w->s->d);
+        add(w, layer, "mlp.experts.down_proj", 0.25, 0.0, 3, EXPERTS, w->s->d, FF_EXPERT);
         return;
     }
     for (int e = 0; e < EXPERTS; e++) {
@@ -135,11 +147,12 @@ static void add_mlp(struct writer *w, const char *layer, enum toy_kind kind)
     }
 }
 
-static void write_config(const char *dir, enum toy_kind kind)
+static void write_config(const char *dir, enum toy_kind kind, const struct shape *s)
 {
-    static const char *const types[] = {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"};
+    static const char *const types[] = {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next",
+                                        "qwen3_5_text"};
     char path[512], moe[256] = "";
-    if (kind != TOY_DENSE)
+    if (!is_dense(kind))
         (void)snprintf(
             moe, sizeof moe,
             "\"num_experts\": %d, \"num_experts_per_tok\": %d, \"moe_intermediate_size\": %d, "
@@ -163,8 +176,8 @@ static void write_config(const char *dir, enum toy_kind kind)
         "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0, "
         "\"partial_rotary_factor\": 0.5}, \"partial_rotary_factor\": 0.5, "
         "\"tie_word_embeddings\": %s, \"eos_token_id\": 1}",
-        types[kind], VOCAB, D, N_LAYERS, HEADS, KV_HEADS, HEAD_DIM, K_HEADS, V_HEADS, D_K, D_V,
-        KERNEL, FF, moe, kind == TOY_DENSE ? "true" : "false");
+        types[kind], VOCAB, s->d, N_LAYERS, s->heads, s->kv_heads, s->head_dim, s->k_heads,
+        s->v_heads, s->d_k, s->d_v, KERNEL, s->ff, moe, is_dense(kind) ? "true" : "false");
     if (kind == TOY_MOE) (void)fprintf(f, ", \"tie_word_embeddings\": false}");
     assert_int_equal(fclose(f), 0);
 }
@@ -175,15 +188,16 @@ void toy_model_write(const char *dir, enum toy_kind kind)
     char layer[64], path[512];
     struct qrn_error err;
     assert_non_null(w);
+    w->s = kind == TOY_WIDE ? &wide : &small;
     w->rng.state = 17 + (uint64_t)kind;
     w->prefix = kind == TOY_MOE ? "model.language_model." : "model.";
-    add(w, w->prefix, "embed_tokens.weight", 0.5, 0.0, 2, VOCAB, D, 0);
-    add(w, w->prefix, "norm.weight", 0.1, 0.0, 1, D, 0, 0);
-    if (kind != TOY_DENSE) add(w, "", "lm_head.weight", 0.5, 0.0, 2, VOCAB, D, 0);
+    add(w, w->prefix, "embed_tokens.weight", 0.5, 0.0, 2, VOCAB, w->s->d, 0);
+    add(w, w->prefix, "norm.weight", 0.1, 0.0, 1, w->s->d, 0, 0);
+    if (!is_dense(kind)) add(w, "", "lm_head.weight", 0.5, 0.0, 2, VOCAB, w->s->d, 0);
     for (int i = 0; i < N_LAYERS; i++) {
         (void)snprintf(layer, sizeof layer, "%slayers.%d.", w->prefix, i);
-        add(w, layer, "input_layernorm.weight", 0.1, 0.0, 1, D, 0, 0);
-        add(w, layer, "post_attention_layernorm.weight", 0.1, 0.0, 1, D, 0, 0);
+        add(w, layer, "input_layernorm.weight", 0.1, 0.0, 1, w->s->d, 0, 0);
+        add(w, layer, "post_attention_layernorm.weight", 0.1, 0.0, 1, w->s->d, 0, 0);
         if (i == 1)
             add_attention(w, layer);
         else
@@ -201,6 +215,6 @@ void toy_model_write(const char *dir, enum toy_kind kind)
         free(name.out);
         free(data.out);
     }
+    write_config(dir, kind, w->s);
     free(w);
-    write_config(dir, kind);
 }

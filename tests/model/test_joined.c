@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ * A model whose tokens take the long joints of a GPU: to the bit what a launch for each op gives. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <quern/quantize.h>
+
+#include "support/emulated_faults.h"
+#include "support/model_test.h"
+#include "support/op_test.h"
+#include "support/temp.h"
+#include "support/toy_model.h"
+
+enum { N = 5, VOCAB = 96 }; /* tokens */
+
+/* Launches less for a token: two mixers of Gated DeltaNet 5 each, one of attention 4, products and norms from one mixer
+ * to the next 6, twice, and to the end 4. */
+enum { SAVED = 5 + 5 + 4 + 6 + 6 + 4 };
+
+static long n_launches(void)
+{
+    void *emulator = emulator_open();
+    if (!emulator) return 0;
+    const long n = emulator_counts(emulator).launches;
+    (void)dlclose(emulator);
+    return n;
+}
+
+/* Logits of N tokens, one by one; closes the device. */
+static float *decode(struct qrn_device *dev, const char *file, long *n)
+{
+    static const int32_t ids[N] = {3, 77, 0, 14, 95};
+    struct qrn_model *model = test_model(dev, file, false, QRN_KV_DEFAULT);
+    struct qrn_seq *seq = test_seq(model, 0);
+    const long before = n_launches();
+    float *logits = test_append_all(model, seq, ids, N, 1);
+    *n = n_launches() - before;
+    qrn_seq_destroy(seq);
+    qrn_model_close(model);
+    qrn_device_close(dev);
+    return logits;
+}
+
+static void test_decode(void **state)
+{
+    (void)state;
+    char dir[512], file[512];
+    struct qrn_error err;
+    long n_joined, n_apart;
+    struct qrn_device *joined = op_test_open_gpu(&err);
+    if (!joined) skip();
+    (void)snprintf(dir, sizeof dir, "%s", temp_path("wide"));
+    (void)snprintf(file, sizeof file, "%s", temp_path("wide.gguf"));
+    assert_int_equal(mkdir(dir, 0777), 0);
+    toy_model_write(dir, TOY_WIDE);
+    const struct qrn_quantize_options o = {.path = dir, .out_path = file, .type = "Q8_0"};
+    if (qrn_quantize(&o, &err) != QRN_OK) fail_msg("%s", err.text);
+    float *got = decode(joined, file, &n_joined),
+          *want = decode(op_test_open_gpu_apart(&err), file, &n_apart);
+    if (n_apart && n_apart - n_joined != N * SAVED)
+        fail_msg("%ld launches of %ld, wants %d less", n_joined, n_apart, N * SAVED);
+    assert_memory_equal(got, want, sizeof(float) * N * VOCAB);
+    free(got);
+    free(want);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_decode)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
