@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The joints of products from a mixer to the next one: to the bit what seven launches leave in memory. */
-#include "support/joint_test.h"
-#include "support/weights.h"
+#include "support/joint_weights.h"
 
 enum oddity {
     NONE,
@@ -78,23 +77,6 @@ static void record(struct joint_test *j, const void *context)
     qrn_encode_matmul(j->enc, &c->next);
 }
 
-/* Random weights as the device packs them, at a place of the test's memory. */
-static struct qrn_tensor packed(struct joint_test *j, struct qrn_device *dev, enum qrn_dtype dtype,
-                                int64_t n, int64_t k)
-{
-    struct mem m = {0};
-    size_t t = 0;
-    while (weight_types[t].dtype != dtype) t++;
-    const struct weights w = random_weights(&m, &j->r, t, 2, (const int64_t[]){n, k}, 32, QRN_F16);
-    struct qrn_tensor image = pack_weights(&m, dev, &w, QRN_ACT_Q8);
-    const int64_t n_bytes = (int64_t)image.n_bytes;
-    const struct qrn_tensor place = joint_test_poison(j, QRN_U8, 1, &n_bytes);
-    memcpy(joint_test_at(j, place.data), image.data, image.n_bytes);
-    image.data = place.data;
-    mem_free_all(&m);
-    return image;
-}
-
 static struct qrn_tensor poison(struct joint_test *j, enum qrn_dtype dtype, int64_t n0, int64_t n1)
 {
     return joint_test_poison(j, dtype, 2, (const int64_t[]){n0, n1});
@@ -103,20 +85,6 @@ static struct qrn_tensor poison(struct joint_test *j, enum qrn_dtype dtype, int6
 static struct qrn_tensor filled(struct joint_test *j, int64_t n0, int64_t n1)
 {
     return joint_test_filled(j, 1.0, 2, (const int64_t[]){n0, n1});
-}
-
-static struct qrn_tensor rounded(struct joint_test *j, int64_t T, int64_t n)
-{
-    const struct qrn_tensor t = poison(j, QRN_Q8_ACT, T, n);
-    struct qrn_q8_act *blocks = joint_test_at(j, t.data);
-    for (int64_t b = 0; b < T * n / 128; b++) {
-        blocks[b] = (struct qrn_q8_act){.d = 0.01f};
-        for (int i = 0; i < 128; i++) {
-            blocks[b].q[i] = (int8_t)(rng_below(&j->r, 255) - 127);
-            blocks[b].sum[i / 16] = (int16_t)(blocks[b].sum[i / 16] + blocks[b].q[i]);
-        }
-    }
-    return t;
 }
 
 static struct qrn_matmul_args product(struct qrn_tensor w, struct qrn_tensor x,
@@ -134,24 +102,26 @@ static void make(struct joint_test *j, struct qrn_device *dev, const struct row 
     const struct qrn_tensor normed = poison(j, QRN_F32, T, d), stream = filled(j, T, d), none = {0},
                             row = poison(j, QRN_Q8_ACT, T, d), made = poison(j, QRN_F32, T, 2 * ff);
     *c = (struct call){.ends = z->oddity == NO_END};
-    c->out = product(packed(j, dev, z->dtype, d, z->mixed), rounded(j, T, z->mixed), normed);
+    c->out = product(joint_packed(j, dev, z->dtype, 2, (const int64_t[]){d, z->mixed}),
+                     joint_rounded(j, T, z->mixed), normed);
     c->mlp_norm = (struct qrn_rms_norm_args){.x = normed,
                                              .weight = joint_test_filled(j, 1.0, 1, &d),
                                              .residual = stream,
                                              .sum = stream,
                                              .eps = 1e-6f,
                                              .rounded = row};
-    c->in = product(packed(j, dev, z->dtype, 2 * ff, d), row, made);
+    c->in = product(joint_packed(j, dev, z->dtype, 2, (const int64_t[]){2 * ff, d}), row, made);
     c->silu = (struct qrn_silu_mul_args){.gate = qrn_tensor_slice(made, 1, 0, ff),
                                          .up = qrn_tensor_slice(made, 1, ff, ff),
                                          .out = poison(j, QRN_Q8_ACT, T, ff)};
-    c->down = product(packed(j, dev, down_type, d, ff), c->silu.out, normed);
+    c->down =
+        product(joint_packed(j, dev, down_type, 2, (const int64_t[]){d, ff}), c->silu.out, normed);
     c->mixer_norm = c->mlp_norm;
     c->mixer_norm.weight = joint_test_filled(j, 1.0, 1, &d);
     c->mixer_norm.out = normed;
     if (!c->ends)
-        c->next =
-            product(packed(j, dev, z->dtype, z->next, d), row, poison(j, QRN_F32, T, z->next));
+        c->next = product(joint_packed(j, dev, z->dtype, 2, (const int64_t[]){z->next, d}), row,
+                          poison(j, QRN_F32, T, z->next));
     switch (z->oddity) {
     case NO_RESIDUAL:
         c->mlp_norm.residual = c->mlp_norm.sum = none;
@@ -192,7 +162,7 @@ static void make(struct joint_test *j, struct qrn_device *dev, const struct row 
         c->silu.out = c->down.x = poison(j, QRN_F32, T, ff);
         break;
     case OTHER_X:
-        c->next.x = rounded(j, T, d);
+        c->next.x = joint_rounded(j, T, d);
         break;
     default:
         break;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The joints of experts: to the bit what eleven launches leave in memory. */
-#include "support/joint_test.h"
-#include "support/weights.h"
+#include "support/joint_weights.h"
 
 enum oddity {
     NONE,
@@ -72,23 +71,6 @@ static void record(struct joint_test *j, const void *context)
     qrn_encode_moe_combine(j->enc, &c->combine);
 }
 
-/* Random weights as the device packs them, at a place of the test's memory. */
-static struct qrn_tensor packed(struct joint_test *j, struct qrn_device *dev, enum qrn_dtype dtype,
-                                int n_dims, const int64_t *shape)
-{
-    struct mem m = {0};
-    size_t t = 0;
-    while (weight_types[t].dtype != dtype) t++;
-    const struct weights w = random_weights(&m, &j->r, t, n_dims, shape, 32, QRN_F16);
-    struct qrn_tensor image = pack_weights(&m, dev, &w, QRN_ACT_Q8);
-    const int64_t n_bytes = (int64_t)image.n_bytes;
-    const struct qrn_tensor place = joint_test_poison(j, QRN_U8, 1, &n_bytes);
-    memcpy(joint_test_at(j, place.data), image.data, image.n_bytes);
-    image.data = place.data;
-    mem_free_all(&m);
-    return image;
-}
-
 static struct qrn_tensor poison(struct joint_test *j, enum qrn_dtype dtype, int64_t n0, int64_t n1)
 {
     return joint_test_poison(j, dtype, 2, (const int64_t[]){n0, n1});
@@ -100,34 +82,19 @@ static struct qrn_tensor poison_slots(struct joint_test *j, enum qrn_dtype dtype
     return joint_test_poison(j, dtype, 3, (const int64_t[]){n0, n1, n2});
 }
 
-/* Rows of x in both forms: floats that the router takes, and blocks that other products take. */
-static struct qrn_tensor rounded_x(struct joint_test *j, struct qrn_tensor x)
-{
-    const struct qrn_tensor t = poison(j, QRN_Q8_ACT, x.shape[0], x.shape[1]);
-    struct qrn_q8_act *blocks = joint_test_at(j, t.data);
-    for (int64_t b = 0; b < qrn_tensor_n_elements(&x) / 128; b++) {
-        blocks[b] = (struct qrn_q8_act){.d = 0.01f};
-        for (int i = 0; i < 128; i++) {
-            blocks[b].q[i] = (int8_t)(rng_below(&j->r, 255) - 127);
-            blocks[b].sum[i / 16] = (int16_t)(blocks[b].sum[i / 16] + blocks[b].q[i]);
-        }
-    }
-    return t;
-}
-
 static void make_experts(struct joint_test *j, struct qrn_device *dev, const struct row *z,
                          struct call *c, int64_t T, struct qrn_tensor x)
 {
     const int64_t in[] = {z->n_experts, z->ff, z->d}, out[] = {z->n_experts, z->d, z->ff};
     const struct qrn_tensor slots_x = qrn_tensor_split_last(x, 1, z->d);
-    c->gate = (struct qrn_matmul_id_args){.w = packed(j, dev, z->dtype, 3, in),
+    c->gate = (struct qrn_matmul_id_args){.w = joint_packed(j, dev, z->dtype, 3, in),
                                           .x = slots_x,
                                           .ids = c->route.ids,
                                           .out = poison_slots(j, QRN_F32, T, z->top_k, z->ff),
                                           .activation = QRN_ACT_Q8,
                                           .layout = QRN_LAYOUT_PACKED};
     c->up = c->gate;
-    c->up.w = packed(j, dev, z->dtype, 3, in);
+    c->up.w = joint_packed(j, dev, z->dtype, 3, in);
     c->up.out = poison_slots(j, QRN_F32, T, z->top_k, z->ff);
     c->silu = (struct qrn_silu_mul_args){
         .gate = c->gate.out,
@@ -135,14 +102,13 @@ static void make_experts(struct joint_test *j, struct qrn_device *dev, const str
         .out =
             poison_slots(j, z->oddity == FLOAT_MIDDLE ? QRN_F32 : QRN_Q8_ACT, T, z->top_k, z->ff)};
     c->down = c->gate;
-    c->down.w = packed(j, dev, z->dtype, 3, out);
+    c->down.w = joint_packed(j, dev, z->dtype, 3, out);
     c->down.x = c->silu.out;
     c->down.out = poison_slots(j, QRN_F32, T, z->top_k, z->d);
     if (z->oddity == OVER_GATES)
         c->down.out = qrn_tensor_split_last(
             qrn_tensor_2d(QRN_F32, c->gate.out.data, T, z->top_k * z->d), z->top_k, z->d);
-    if (z->oddity == OTHER_X)
-        c->up.x = qrn_tensor_split_last(rounded_x(j, poison(j, QRN_F32, T, z->d)), 1, z->d);
+    if (z->oddity == OTHER_X) c->up.x = qrn_tensor_split_last(joint_rounded(j, T, z->d), 1, z->d);
 }
 
 static void make_shared(struct joint_test *j, struct qrn_device *dev, const struct row *z,
@@ -150,7 +116,7 @@ static void make_shared(struct joint_test *j, struct qrn_device *dev, const stru
 {
     const enum qrn_dtype type = z->oddity == OTHER_TYPE ? QRN_Q8_0 : z->dtype;
     const int64_t ff = z->ff_shared, in[] = {2 * ff, z->d}, out[] = {z->d, ff};
-    c->shared_in = (struct qrn_matmul_args){.w = packed(j, dev, type, 2, in),
+    c->shared_in = (struct qrn_matmul_args){.w = joint_packed(j, dev, type, 2, in),
                                             .x = x,
                                             .out = poison(j, QRN_F32, T, 2 * ff),
                                             .activation = QRN_ACT_Q8,
@@ -160,7 +126,7 @@ static void make_shared(struct joint_test *j, struct qrn_device *dev, const stru
                                    .up = qrn_tensor_slice(c->shared_in.out, 1, ff, ff),
                                    .out = poison(j, QRN_Q8_ACT, T, ff)};
     c->shared_down = c->shared_in;
-    c->shared_down.w = packed(j, dev, type, 2, out);
+    c->shared_down.w = joint_packed(j, dev, type, 2, out);
     c->shared_down.x = c->shared_silu.out;
     c->shared_down.out = poison(j, QRN_F32, T, z->d);
     c->combine.shared = c->shared_down.out;
@@ -171,7 +137,7 @@ static void make(struct joint_test *j, struct qrn_device *dev, const struct row 
 {
     const int64_t T = z->oddity == TWO_TOKENS ? 2 : 1;
     const struct qrn_tensor floats = joint_test_filled(j, 1.0, 2, (const int64_t[]){T, z->d}),
-                            x = z->oddity == FLOAT_X ? floats : rounded_x(j, floats);
+                            x = z->oddity == FLOAT_X ? floats : joint_rounded(j, T, z->d);
     *c = (struct call){.shared = z->oddity != NO_SHARED};
     c->router =
         (struct qrn_matmul_args){.w = joint_test_filled(j, z->oddity == NAN_LOGITS ? NAN : 0.1, 2,

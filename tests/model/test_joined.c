@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
  * A model whose tokens take the long joints of a GPU: to the bit what a launch for each op gives. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -18,24 +17,15 @@ enum { N = 5, VOCAB = 96 }; /* tokens */
  * to the next 6, twice, and to the end 4. */
 enum { SAVED = 5 + 5 + 4 + 6 + 6 + 4 };
 
-static long n_launches(void)
-{
-    void *emulator = emulator_open();
-    if (!emulator) return 0;
-    const long n = emulator_counts(emulator).launches;
-    (void)dlclose(emulator);
-    return n;
-}
-
 /* Logits of N tokens, one by one; closes the device. */
 static float *decode(struct qrn_device *dev, const char *file, long *n)
 {
     static const int32_t ids[N] = {3, 77, 0, 14, 95};
     struct qrn_model *model = test_model(dev, file, false, QRN_KV_DEFAULT);
     struct qrn_seq *seq = test_seq(model, 0);
-    const long before = n_launches();
+    const long before = emulated_launches();
     float *logits = test_append_all(model, seq, ids, N, 1);
-    *n = n_launches() - before;
+    *n = emulated_launches() - before;
     qrn_seq_destroy(seq);
     qrn_model_close(model);
     qrn_device_close(dev);

@@ -55,3 +55,12 @@ enum qrn_status emulated_fault_in_turn(
         return s;
     }
 }
+
+long emulated_launches(void)
+{
+    void *emulator = emulator_open();
+    if (!emulator) return 0;
+    const long n = emulator_counts(emulator).launches;
+    (void)dlclose(emulator);
+    return n;
+}

@@ -11,6 +11,9 @@ void *emulator_open(void);
 /* What is alive in it. */
 struct emulated_counts emulator_counts(void *emulator);
 
+/* Launches so far; 0 where they are not counted. */
+long emulated_launches(void);
+
 /* Runs sessions in which the n-th allocation (QRN_EMULATED_FAIL_ALLOC) fails, or the device is lost at
  * the n-th launch (QRN_EMULATED_LOSE_AT_LAUNCH), n = 1, 1 + step ..., until one ends otherwise than
  * with `want`.  Nothing may be left behind by any.  Returns what that last one ended with; *n_failed:

@@ -2,7 +2,6 @@
  * What tests of joints share. */
 #include "support/joint_test.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,16 +81,6 @@ struct qrn_tensor joint_test_addresses(struct joint_test *j, const uint64_t *val
     return t;
 }
 
-/* Launches so far; 0 where they are not counted. */
-static long n_launches(void)
-{
-    void *emulator = emulator_open();
-    if (!emulator) return 0;
-    const long n = emulator_counts(emulator).launches;
-    (void)dlclose(emulator);
-    return n;
-}
-
 /* Memory after each of two submits; returns the launches of the first. */
 static long run_on(struct joint_test *j, struct qrn_device *dev,
                    void (*record)(struct joint_test *j, const void *context), const void *context,
@@ -103,9 +92,9 @@ static long run_on(struct joint_test *j, struct qrn_device *dev,
     assert_int_equal(qrn_encoder_create(dev, &j->enc, &err), QRN_OK);
     record(j, context);
     for (int i = 0; i < 2; i++) {
-        const long before = n_launches();
+        const long before = emulated_launches();
         if (qrn_encoder_submit(j->enc, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
-        if (i == 0) n = n_launches() - before;
+        if (i == 0) n = emulated_launches() - before;
         assert_int_equal(qrn_buffer_read(j->memory, 0, after[i], j->n_used, &err), QRN_OK);
     }
     qrn_encoder_destroy(j->enc);

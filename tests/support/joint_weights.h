@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ * Packed weights and rounded rows for tests of joints of products. */
+#ifndef QUERN_TESTS_JOINT_WEIGHTS_H
+#define QUERN_TESTS_JOINT_WEIGHTS_H
+
+#include "support/joint_test.h"
+#include "support/weights.h"
+
+/* Random weights as the device packs them, at a place of the test's memory. */
+static inline struct qrn_tensor joint_packed(struct joint_test *j, struct qrn_device *dev,
+                                             enum qrn_dtype dtype, int n_dims, const int64_t *shape)
+{
+    struct mem m = {0};
+    size_t t = 0;
+    while (weight_types[t].dtype != dtype) t++;
+    const struct weights w = random_weights(&m, &j->r, t, n_dims, shape, 32, QRN_F16);
+    struct qrn_tensor image = pack_weights(&m, dev, &w, QRN_ACT_Q8);
+    const int64_t n_bytes = (int64_t)image.n_bytes;
+    const struct qrn_tensor place = joint_test_poison(j, QRN_U8, 1, &n_bytes);
+    memcpy(joint_test_at(j, place.data), image.data, image.n_bytes);
+    image.data = place.data;
+    mem_free_all(&m);
+    return image;
+}
+
+/* T random rows of n elements, in blocks of 128. */
+static inline struct qrn_tensor joint_rounded(struct joint_test *j, int64_t T, int64_t n)
+{
+    const struct qrn_tensor t = joint_test_poison(j, QRN_Q8_ACT, 2, (const int64_t[]){T, n});
+    struct qrn_q8_act *blocks = joint_test_at(j, t.data);
+    for (int64_t b = 0; b < T * n / 128; b++) {
+        blocks[b] = (struct qrn_q8_act){.d = 0.01f};
+        for (int i = 0; i < 128; i++) {
+            blocks[b].q[i] = (int8_t)(rng_below(&j->r, 255) - 127);
+            blocks[b].sum[i / 16] = (int16_t)(blocks[b].sum[i / 16] + blocks[b].q[i]);
+        }
+    }
+    return t;
+}
+
+#endif
