@@ -71,6 +71,12 @@ struct matmul_unit {
     int many_rows, many_groups;
     int64_t many_step, many_k;
     size_t many_bytes;
+    /* Such rows as many wants them: lay_out puts rows r .. r + panel_rows - 1 of those that matrix i meets
+     * into panels, all columns, panel_bytes for each many_k of them, drive_panel says where; beforehand, all
+     * lanes together.  panel_rows 0: none. */
+    int64_t panel_rows;
+    size_t panel_bytes;
+    void (*lay_out)(const struct drive *d, int64_t i, int64_t r);
     /* Around a lane's products, or NULL. */
     void (*enter)(void);
     void (*leave)(void);
@@ -118,10 +124,26 @@ static inline bool drive_many(const struct matmul_job *j, const struct matmul_un
     return u->many && matmul_n_rows(j, i) >= u->many_rows;
 }
 
+/* Panels of rows: no fewer than the rows of all matrices fill, each alone, and in parts for lanes. */
+static inline int64_t drive_n_panels(const struct matmul_job *j, const struct matmul_unit *u,
+                                     int n_threads)
+{
+    if (!u->many || !u->panel_rows) return 0;
+    const int64_t n_rows = j->ids ? j->most_rows : j->n_matrices * j->most_rows;
+    return n_rows / u->panel_rows + j->n_matrices + n_threads;
+}
+
+static inline size_t drive_panels_bytes(const struct matmul_job *j, const struct matmul_unit *u,
+                                        int n_threads)
+{
+    const int64_t n = drive_n_panels(j, u, n_threads);
+    return n ? (size_t)(n * ((j->k + u->many_k - 1) / u->many_k)) * u->panel_bytes : 0;
+}
+
 static inline size_t drive_scratch_bytes(const struct matmul_job *j, const struct matmul_unit *u,
                                          int n_threads)
 {
-    return matmul_slots_bytes(j) + drive_acts_bytes(j, u) +
+    return matmul_slots_bytes(j) + drive_acts_bytes(j, u) + drive_panels_bytes(j, u, n_threads) +
            drive_own_bytes(j, u) * (size_t)n_threads;
 }
 
@@ -141,9 +163,31 @@ struct drive {
     const struct matmul_job *j;
     const struct matmul_unit *u;
     const struct qrn_q8_act *acts; /* rows of x that were rounded here */
-    char *own;                     /* this lane's memory */
+    char *panels;                  /* for each many_k columns n_panels of them */
+    int64_t n_panels;
+    char *own; /* this lane's memory */
     int64_t mlx_group;
 };
+
+/* The panel that row r of matrix i begins, columns k0 and on; the next one lies behind it. */
+static inline char *drive_panel(const struct drive *d, int64_t i, int64_t r, int64_t k0)
+{
+    const struct matmul_unit *u = d->u;
+    const int64_t before = d->j->ids ? d->j->first[i] : i * d->j->most_rows;
+    const int64_t p = before / u->panel_rows + i + r / u->panel_rows;
+    return d->panels + (size_t)(k0 / u->many_k * d->n_panels + p) * u->panel_bytes;
+}
+
+/* This lane's share of the panels. */
+static inline void drive_lay_out(const struct qrn_cpu_lane *lane, const struct drive *d)
+{
+    int64_t turn = 0;
+    for (int64_t i = 0; i < d->j->n_matrices; i++) {
+        if (!drive_many(d->j, d->u, i)) continue;
+        for (int64_t r = 0; r < matmul_n_rows(d->j, i); r += d->u->panel_rows)
+            if (turn++ % lane->n == lane->i) d->u->lay_out(d, i, r);
+    }
+}
 
 /* Groups g .. g + n - 1 of matrix i, columns k0 .. k0 + k - 1, in own memory. */
 static inline void drive_write(const struct drive *d, int64_t i, int64_t g, int n, int64_t k0,
@@ -309,9 +353,8 @@ static inline bool drive_by_rows(const struct matmul_job *j, const struct matmul
 }
 
 /* Rows begin .. begin + n - 1 of a job that drive_by_rows accepts; its tensors lie in own. */
-static inline struct matmul_job drive_part_of_rows(const struct matmul_job *j,
-                                                   struct qrn_tensor own[2], int64_t begin,
-                                                   int64_t n)
+static inline struct matmul_job
+drive_part_of_rows(const struct matmul_job *j, struct qrn_tensor own[2], int64_t begin, int64_t n)
 {
     struct matmul_job part = *j;
     own[0] = qrn_tensor_slice(*j->x, j->x->n_dims - 2, begin, n);
@@ -358,12 +401,14 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
     j->slots = j->ids ? j->first + j->n_matrices + 1 : NULL;
     struct qrn_q8_act *acts = (struct qrn_q8_act *)(void *)(at + matmul_slots_bytes(j));
     const bool round = u->acts && !j->acts;
-    const size_t shared = matmul_slots_bytes(j) + drive_acts_bytes(j, u);
+    char *panels = at + matmul_slots_bytes(j) + drive_acts_bytes(j, u);
     struct drive d = {
         .j = j,
         .u = u,
         .acts = round ? acts : NULL,
-        .own = at + shared + drive_own_bytes(j, u) * (size_t)lane->i,
+        .panels = panels,
+        .n_panels = drive_n_panels(j, u, lane->n),
+        .own = panels + drive_panels_bytes(j, u, lane->n) + drive_own_bytes(j, u) * (size_t)lane->i,
         .mlx_group = j->packed                   ? image_mlx_group(j->w)
                      : j->scales->n_dims && j->k ? qrn_mlx_group(j->w, j->scales)
                                                  : 32,
@@ -380,8 +425,13 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
         part = drive_part_of_rows(j, own, begin, end - begin);
         d.j = &part;
         if (d.acts) d.acts += begin * matmul_act_blocks(j);
+        if (d.n_panels) d.panels += (size_t)(begin / u->panel_rows + lane->i) * u->panel_bytes;
         share.i = 0;
         share.n = 1;
+    }
+    if (d.n_panels) {
+        drive_lay_out(&share, &d);
+        if (share.n > 1) qrn_cpu_lane_wait(lane);
     }
     if (u->enter) u->enter();
     drive_products(&share, &d);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Products of many rounded rows: weights of some groups and columns are unpacked once for some
- * hundreds of rows, those are laid out beside them a few at a time, and a tile of both is multiplied by
- * what includes this.  Sums wait in the lane's own memory, tile by tile, until all columns are in
- * them: rows of out lie far apart, and often a power of two apart.  What includes this says
- * beforehand how many rows a panel has, how many panels stay in the first cache, and how many groups
- * in the second, with MOST_ROWS rows of their sums, and how many planes of codes it wants:
+ * hundreds of rows, which have been laid out before, and a tile of both is multiplied by what includes
+ * this.  Sums wait in the lane's own memory, tile by tile, until all columns are in them: rows of out
+ * lie far apart, and often a power of two apart.  What includes this says beforehand how many rows a
+ * panel has, how many panels stay in the first cache, and how many groups in the second, with MOST_ROWS
+ * rows of their sums, and how many planes of codes it wants:
  *     enum { PANEL_ROWS = ..., N_PANELS = ..., PANEL_GROUPS = ..., N_PLANES = ... }; */
 #ifndef QUERN_MATMUL_PANELS_AVX512_H
 #define QUERN_MATMUL_PANELS_AVX512_H
@@ -41,7 +41,6 @@ typedef float panel_sums[PANEL_ROWS][IMAGE_ROWS];
 
 struct panels {
     struct weight_panel w[PANEL_GROUPS];
-    struct row_panel x[N_PANELS];
     panel_sums sums[MOST_ROWS / PANEL_ROWS][PANEL_GROUPS];
 };
 
@@ -131,106 +130,128 @@ INLINE void panel_act(const struct matmul_form f, const int64_t blocks, const in
                         _mm_madd_epi16(sums, _mm_set1_epi16((int16_t)-bias)));
 }
 
-/* Rows r .. of those that matrix i meets, columns k0 .. k0 + k - 1. */
-INLINE void panel_rows(const struct matmul_form f, const int64_t blocks, const int bias,
-                       const struct drive *d, int64_t i, int64_t r, int64_t k0, int64_t k,
-                       struct row_panel *out)
+/* matmul_unit's lay_out. */
+INLINE void panel_rows(const struct drive *d, int64_t i, int64_t r, const int bias)
 {
     static const struct qrn_q8_act none;
-    const int64_t n_rows = matmul_n_rows(d->j, i) - r;
+    const struct matmul_form *f = qrn_matmul_form(d->j->w->dtype);
+    const int64_t blocks = image_blocks(f, d->mlx_group), n_rows = matmul_n_rows(d->j, i) - r;
     for (int c = 0; c < PANEL_ROWS; c++) {
         const struct matmul_row row = matmul_row_at(d->j, i, c < n_rows ? r + c : r);
-        const struct qrn_q8_act *x = drive_x(d, &row, k0);
-        for (int64_t b = 0; b * QRN_Q8_ACT_BLOCK < k; b++)
-            panel_act(f, blocks, bias, c < n_rows ? x + b : &none, out, b, c);
+        const struct qrn_q8_act *x = drive_x(d, &row, 0);
+        for (int64_t b = 0; b < matmul_act_blocks(d->j); b++) {
+            struct row_panel *out = (void *)drive_panel(d, i, r, b * QRN_Q8_ACT_BLOCK);
+            panel_act(*f, blocks, bias, c < n_rows ? x + b : &none, out, b % (PANEL_BLOCKS / 4), c);
+        }
     }
 }
 
-/* Asks for what panel_rows will read: a row's columns are few, and far from those of the next row. */
-INLINE void panel_ask(const struct drive *d, int64_t i, int64_t r, int64_t k0, int64_t k)
+/* What a product asks for as it goes, a part of it for each part of a group. */
+struct panel_ahead {
+    const char *x; /* the next panels, or NULL */
+    float
+        *out[N_PANELS * PANEL_ROWS]; /* where these panels' sums will go, from the first group on */
+    bool store;                      /* soon */
+};
+
+enum { ASKED_ROWS = 8, ASKED_PARTS = N_PANELS * PANEL_ROWS / ASKED_ROWS };
+
+/* Part `part` of those that group c asks for. */
+INLINE void panel_ask(const struct panel_ahead *a, int c, int part)
 {
-    const int64_t n_rows = matmul_n_rows(d->j, i) - r;
-    const int64_t bytes =
-        (k + QRN_Q8_ACT_BLOCK - 1) / QRN_Q8_ACT_BLOCK * (int64_t)sizeof(struct qrn_q8_act);
-    for (int c = 0; c < PANEL_ROWS && c < n_rows; c++) {
-        const struct matmul_row row = matmul_row_at(d->j, i, r + c);
-        const char *x = drive_x(d, &row, k0);
-        for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(x + at, _MM_HINT_T1);
-    }
+    enum { EACH = 192 };
+    if (part >= ASKED_PARTS) return;
+    for (int at = 0; at < EACH && a->x; at += 64)
+        _mm_prefetch(a->x + (c * ASKED_PARTS + part) * EACH + at, _MM_HINT_T1);
+    for (int r = 0; r < ASKED_ROWS && a->store; r++)
+        __builtin_prefetch(a->out[ASKED_ROWS * part + r] + c * IMAGE_ROWS, 1);
 }
 
-/* The sums of minima of a row, the run of blocks from b on. */
-INLINE __m512i panel_minima(const struct matmul_form f, const struct weight_panel *w,
-                            const struct row_panel *x, int64_t b, const int run, int r)
+/* The sums of minima of a row, the run of blocks from b on, whose factors are t. */
+INLINE __m512i panel_minima(const struct matmul_form f, const __m512i *t, const struct row_panel *x,
+                            int64_t b, const int run, int r)
 {
     const int step = panel_pairs(f, run) ? 2 : 1;
     const int16_t *sums = x->sum[b / 4][r] + b % 4 * 2 / step;
     __m512i sum = _mm512_setzero_si512();
     UNROLL
     for (int i = 0; i < run; i += step)
-        sum = _mm512_dpwssd_epi32(sum, _mm512_load_si512(w->t[b + i]),
-                                  broadcast_512(sums + 2 * i / step));
+        sum = _mm512_dpwssd_epi32(sum, t[i], broadcast_512(sums + 2 * i / step));
     return sum;
 }
 
-/* Sums of all rows of n_panels panels with a group, n_blocks blocks, `run` of them under one head;
- * new or continued; those of panel n are total[n * PANEL_GROUPS]. */
-typedef void panel_product(const struct matmul_form f, const struct weight_panel *w,
-                           const struct row_panel *x, int n_panels, int64_t n_blocks, const int run,
-                           panel_sums *total, bool begin);
+/* Panels that meet groups: n_blocks blocks, `run` of them under one head; the sums of panel p with
+ * group c, new or continued, are total[p][c]. */
+struct panel_job {
+    const struct weight_panel *w;
+    const struct row_panel *x;
+    int n_panels, n_groups;
+    int64_t n_blocks;
+    panel_sums (*total)[PANEL_GROUPS];
+    bool begin;
+    struct panel_ahead ahead;
+};
+
+typedef void panel_product(const struct matmul_form f, const struct panel_job *job, const int run);
 
 /* Finished sums to the rows they belong to: n_rows rows from r on. */
-INLINE void panel_store(const struct drive *d, int64_t i, int64_t g, int64_t r, int64_t n_rows,
-                        const struct matmul_tile *t, const struct panels *own)
+INLINE void panel_store(const struct panel_job *job, const struct matmul_tile *t, int64_t n_rows)
 {
-    for (int64_t n = 0; n < n_rows; n++) {
-        float *out = matmul_row_at(d->j, i, r + n).out + g * IMAGE_ROWS;
-        const panel_sums *sums = own->sums[n / PANEL_ROWS];
+    for (int64_t n = 0; n < n_rows && n < job->n_panels * PANEL_ROWS; n++)
         for (int c = 0; c < t->n_groups; c++) {
             const int64_t left = t->n - c * IMAGE_ROWS;
             const __mmask16 mask = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
-            _mm512_mask_storeu_ps(out + c * IMAGE_ROWS, mask,
-                                  _mm512_load_ps(sums[c][n % PANEL_ROWS]));
+            const float *sums = job->total[n / PANEL_ROWS][c][n % PANEL_ROWS];
+            _mm512_mask_storeu_ps(job->ahead.out[n] + c * IMAGE_ROWS, mask, _mm512_load_ps(sums));
         }
-    }
 }
 
 /* A walk with as many blocks under a head. */
-INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, const int bias,
-                          panel_codes codes, panel_product product, const struct drive *d,
-                          int64_t i, int64_t g, int64_t r, int64_t n_rows, int64_t k0,
-                          const struct matmul_tile *t, struct panels *own)
+INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, panel_codes codes,
+                          panel_product product, const struct drive *d, int64_t i, int64_t g,
+                          int64_t r, int64_t n_rows, int64_t k0, const struct matmul_tile *t,
+                          struct panels *own)
 {
     const int n_panels = (int)((n_rows + PANEL_ROWS - 1) / PANEL_ROWS);
     for (int c = 0; c < t->n_groups; c++)
         panel_unpack(f, t->w + (size_t)c * t->group_bytes, t->k, blocks, codes, &own->w[c]);
     for (int p = 0; p < n_panels; p += N_PANELS) {
-        const int n = n_panels - p < N_PANELS ? n_panels - p : N_PANELS;
-        for (int s = 0; s < n; s++)
-            panel_rows(f, blocks, bias, d, i, r + (p + s) * PANEL_ROWS, k0, t->k, &own->x[s]);
-        for (int s = 0; s < n; s++) panel_ask(d, i, r + (p + N_PANELS + s) * PANEL_ROWS, k0, t->k);
-        for (int c = 0; c < t->n_groups; c++)
-            product(f, &own->w[c], own->x, n, t->k / 32, blocks < 4 ? (int)blocks : 4,
-                    &own->sums[p][c], t->begin);
+        const int64_t r0 = r + p * PANEL_ROWS;
+        const char *x = drive_panel(d, i, r0, k0);
+        struct panel_job job = {
+            .w = own->w,
+            .x = (const void *)x,
+            .n_panels = n_panels - p < N_PANELS ? n_panels - p : N_PANELS,
+            .n_groups = t->n_groups,
+            .n_blocks = t->k / 32,
+            .total = &own->sums[p],
+            .begin = t->begin,
+            .ahead = {.x = p + N_PANELS < n_panels ? x + N_PANELS * sizeof(struct row_panel) : NULL,
+                      .store = k0 + t->k == d->j->k},
+        };
+        for (int64_t n = 0; n < N_PANELS * PANEL_ROWS && job.ahead.store; n++) {
+            const int64_t row = r0 + n < r + n_rows ? r0 + n : r + n_rows - 1;
+            job.ahead.out[n] = matmul_row_at(d->j, i, row).out + g * IMAGE_ROWS;
+        }
+        product(f, &job, blocks < 4 ? (int)blocks : 4);
+        if (job.ahead.store) panel_store(&job, t, n_rows - p * PANEL_ROWS);
     }
-    if (k0 + t->k == d->j->k) panel_store(d, i, g, r, n_rows, t, own);
 }
 
-/* matmul_unit's many; bias: what codes have too much of. */
-INLINE void panel_walk(const struct matmul_form f, const int bias, panel_codes codes,
-                       panel_product product, const struct drive *d, int64_t i, int64_t g,
-                       int64_t r, int64_t n_rows, int64_t k0, const struct matmul_tile *t,
-                       char *memory)
+/* matmul_unit's many. */
+INLINE void panel_walk(const struct matmul_form f, panel_codes codes, panel_product product,
+                       const struct drive *d, int64_t i, int64_t g, int64_t r, int64_t n_rows,
+                       int64_t k0, const struct matmul_tile *t, char *memory)
 {
     struct panels *own = (struct panels *)(void *)memory;
     if (f.blocks)
-        panel_walk_of(f, f.blocks, bias, codes, product, d, i, g, r, n_rows, k0, t, own);
+        panel_walk_of(f, f.blocks, codes, product, d, i, g, r, n_rows, k0, t, own);
     else if (t->mlx_blocks == 1)
-        panel_walk_of(f, 1, bias, codes, product, d, i, g, r, n_rows, k0, t, own);
+        panel_walk_of(f, 1, codes, product, d, i, g, r, n_rows, k0, t, own);
     else if (t->mlx_blocks == 2)
-        panel_walk_of(f, 2, bias, codes, product, d, i, g, r, n_rows, k0, t, own);
+        panel_walk_of(f, 2, codes, product, d, i, g, r, n_rows, k0, t, own);
     else
-        panel_walk_of(f, 4, bias, codes, product, d, i, g, r, n_rows, k0, t, own);
+        panel_walk_of(f, 4, codes, product, d, i, g, r, n_rows, k0, t, own);
 }
 
 #endif

@@ -6,7 +6,7 @@
 #include "backends/cpu/amx/tiles.h"
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 
-enum { PANEL_ROWS = 16, N_PANELS = 2, PANEL_GROUPS = 24, N_PLANES = 2 };
+enum { PANEL_ROWS = 16, N_PANELS = 4, PANEL_GROUPS = 24, N_PLANES = 2 };
 
 #include "backends/cpu/amx/matmul_codes_amx.h"
 #include "backends/cpu/unroll.h"
@@ -17,197 +17,231 @@ enum { MANY_ROWS = 12 };
 /* Integer sums of a tile, a row after the other. */
 typedef int32_t tile_sums[PANEL_ROWS][IMAGE_ROWS];
 
-/* p and what row r has of the run from block b on, whose codes sum up to isum. */
-INLINE __m512 add_head(const struct matmul_form f, __m512 p, __m512i isum,
-                       const struct weight_panel *w, const struct row_panel *x, int64_t b,
-                       const int run, int r)
+/* What the run of blocks from b on of a group has for all rows. */
+struct head {
+    __m512 d, m;
+    __m512i t[4];
+};
+
+INLINE struct head load_head(const struct matmul_form f, const struct weight_panel *w, int64_t b,
+                             const int run)
 {
-    const __m512 d = _mm512_load_ps(w->d[b]);
+    struct head h = {.d = _mm512_load_ps(w->d[b])};
+    if (!matmul_has_min(&f)) return h;
+    h.m = _mm512_load_ps(w->m[b]);
+    UNROLL
+    for (int i = 0; i < run; i++) h.t[i] = _mm512_load_si512(w->t[b + i]);
+    return h;
+}
+
+/* p and what row r has of that run, whose codes sum up to isum. */
+INLINE __m512 add_head(const struct matmul_form f, __m512 p, __m512i isum, const struct head *h,
+                       const struct row_panel *x, int64_t b, const int run, int r)
+{
     const __m512 sum = _mm512_cvtepi32_ps(isum);
-    if (!matmul_has_min(&f)) return finish_run(f, p, sum, isum, d, d);
-    return finish_run(f, p, sum, panel_minima(f, w, x, b, run, r), d, _mm512_load_ps(w->m[b]));
+    const __m512i minima = matmul_has_min(&f) ? panel_minima(f, h->t, x, b, run, r) : isum;
+    return finish_run(f, p, sum, minima, h->d, h->m);
 }
 
-/* 128 k are done: p, times d of row r of x, to the row's sums. */
-INLINE void add_acts(panel_sums *total, __m512 p, const struct row_panel *x, int64_t b, bool begin,
-                     int r)
+/* 128 k are done: p, times d of row r of x, to the row's sums; mask: none of them if they begin. */
+INLINE void add_acts(panel_sums *total, __mmask16 mask, __m512 p, const float *d, int r)
 {
-    const __m512 acc = begin && b < 4 ? _mm512_setzero_ps() : _mm512_load_ps((*total)[r]);
-    _mm512_store_ps((*total)[r], _mm512_fmadd_ps(p, _mm512_set1_ps(x->d[b / 4][r]), acc));
+    const __m512 acc = _mm512_maskz_load_ps(mask, (*total)[r]);
+    _mm512_store_ps((*total)[r], _mm512_fmadd_ps(p, _mm512_set1_ps(d[r]), acc));
 }
 
-/* Heads of one block: its sums, which wait in memory, to 16 rows. */
+/* Of a panel, four blocks that each have a head, or of n panels a run under one head; from block b on. */
+struct unit {
+    const struct weight_panel *w;
+    const struct row_panel *x;
+    panel_sums *total, *waiting; /* of the second panel: total[PANEL_GROUPS], waiting[1] */
+    int64_t b;
+    __mmask16 mask; /* of sums that there are already */
+};
+
+#define MULTIPLY(sum, rows, weights, unsigned_) \
+    do {                                        \
+        if (unsigned_)                          \
+            _tile_dpbsud(sum, rows, weights);   \
+        else                                    \
+            _tile_dpbssd(sum, rows, weights);   \
+    } while (0)
+
+/* Block i of a unit: its sums, which wait in memory, to 16 rows. */
 INLINE void add_sums(const struct matmul_form f, __m512 p[PANEL_ROWS], tile_sums *sums,
-                     const struct weight_panel *w, const struct row_panel *x, int64_t b, bool first)
+                     const struct unit *u, const int i)
 {
+    const struct head h = load_head(f, u->w, u->b + i, 1);
     UNROLL_16
     for (int r = 0; r < PANEL_ROWS; r++)
-        p[r] = add_head(f, first ? _mm512_setzero_ps() : p[r], _mm512_load_si512((*sums)[r]), w, x,
-                        b, 1, r);
+        p[r] = add_head(f, i == 0 ? _mm512_setzero_ps() : p[r], _mm512_load_si512(sums[i][r]), &h,
+                        u->x, u->b + i, 1, r);
 }
 
-/* Tiles 0 .. 3: sums of four blocks in turn; 4, 5: rows; 6, 7: weights. */
-#define MULTIPLY(b, sum, rows, weights)                        \
-    do {                                                       \
-        _tile_loadd(rows, panel_q(x, b, 0), 64);               \
-        _tile_loadd(weights, w->codes[0][b], 64);              \
-        _tile_zero(sum);                                       \
-        MULTIPLY_PLANE(sum, rows, weights, is_unsigned(f, 0)); \
-    } while (0)
-#define MULTIPLY_PLANE(sum, rows, weights, unsigned_) \
-    do {                                              \
-        if (unsigned_)                                \
-            _tile_dpbsud(sum, rows, weights);         \
-        else                                          \
-            _tile_dpbssd(sum, rows, weights);         \
-    } while (0)
-
-/* Block b is multiplied, the one before it stored, the one three before it added: a vector that
+/* Tiles 0 .. 3: sums of four blocks in turn; 4, 5: rows; 6, 7: weights.  Block i of a unit is multiplied, the
+ * one before it stored, the one three before it, which is of the unit before, added: a vector that
  * loads what a tile has just stored would wait until it has left for the cache. */
-#define STEP(b, sum, last, rows, weights)                                \
-    do {                                                                 \
-        MULTIPLY(b, sum, rows, weights);                                 \
-        _tile_stored(last, sums[last], 64);                              \
-        add_sums(f, p, &sums[((sum) + 1) % 4], w, x, (b)-3, (sum) == 3); \
+#define STEP(i, last, rows, weights, before, done)          \
+    do {                                                    \
+        _tile_loadd(rows, panel_q(u.x, u.b + (i), 0), 64);  \
+        _tile_loadd(weights, u.w->codes[0][u.b + (i)], 64); \
+        _tile_zero(i);                                      \
+        MULTIPLY(i, rows, weights, is_unsigned(f, 0));      \
+        _tile_stored(last, sums[last], 64);                 \
+        add_sums(f, p, sums, before, done);                 \
     } while (0)
 
-/* Four blocks or a multiple of it. */
-INLINE void add_fours(const struct matmul_form f, const struct weight_panel *w,
-                      const struct row_panel *x, int64_t n_blocks, panel_sums *total, bool begin)
+INLINE void end_unit(const struct unit *u, const __m512 *p)
 {
-    _Alignas(64) tile_sums sums[4];
-    __m512 p[PANEL_ROWS];
-    int64_t b = 0;
-    MULTIPLY(0, 0, 4, 6);
-    MULTIPLY(1, 1, 5, 7);
-    _tile_stored(0, sums[0], 64);
-    MULTIPLY(2, 2, 4, 6);
-    _tile_stored(1, sums[1], 64);
-    for (; b + 4 < n_blocks; b += 4) {
-        STEP(b + 3, 3, 2, 5, 7);
-        STEP(b + 4, 0, 3, 4, 6);
-        STEP(b + 5, 1, 0, 5, 7);
-        STEP(b + 6, 2, 1, 4, 6);
-        for (int r = 0; r < PANEL_ROWS; r++) add_acts(total, p[r], x, b, begin, r);
-    }
-    STEP(b + 3, 3, 2, 5, 7);
-    _tile_stored(3, sums[3], 64);
-    for (int i = 1; i < 4; i++) add_sums(f, p, &sums[i], w, x, b + i, false);
-    for (int r = 0; r < PANEL_ROWS; r++) add_acts(total, p[r], x, b, begin, r);
+    UNROLL_16
+    for (int r = 0; r < PANEL_ROWS; r++) add_acts(u->total, u->mask, p[r], u->x->d[u->b / 4], r);
 }
 
-/* Blocks b .. n_blocks - 1, fewer than four. */
-INLINE void add_rest(const struct matmul_form f, const struct weight_panel *w,
-                     const struct row_panel *x, int64_t b, int64_t n_blocks, panel_sums *total,
-                     bool begin)
+/* Heads of one block.  What is finished before the first unit goes nowhere. */
+INLINE void product_by_blocks(const struct matmul_form f, const struct panel_job *j)
 {
-    _Alignas(64) tile_sums sums;
+    _Alignas(64) tile_sums sums[4] = {{{0}}};
+    _Alignas(64) panel_sums nowhere;
+    struct unit before = {.w = j->w, .x = j->x, .total = &nowhere};
     __m512 p[PANEL_ROWS];
     for (int r = 0; r < PANEL_ROWS; r++) p[r] = _mm512_setzero_ps();
-    for (int64_t i = b; i < n_blocks; i++) {
-        MULTIPLY(i, 0, 4, 6);
-        _tile_stored(0, sums, 64);
-        add_sums(f, p, &sums, w, x, i, false);
-    }
-    for (int r = 0; r < PANEL_ROWS; r++) add_acts(total, p[r], x, b, begin, r);
-}
-
-INLINE void product_by_blocks(const struct matmul_form f, const struct weight_panel *w,
-                              const struct row_panel *x, int64_t n_blocks, panel_sums *total,
-                              bool begin)
-{
-    const int64_t fours = n_blocks / 4 * 4;
     __asm__ volatile("" ::: "memory"); /* to gcc loads of tiles are no reads of what was written */
-    if (fours) add_fours(f, w, x, fours, total, begin);
-    if (fours < n_blocks) add_rest(f, w, x, fours, n_blocks, total, begin);
+    _tile_zero(3);
+    for (int c = 0; c < j->n_groups; c++) {
+        int part = 0;
+        for (int64_t b = 0; b < j->n_blocks; b += 4)
+            for (int n = 0; n < j->n_panels; n++, part++) {
+                const struct unit u = {.w = &j->w[c],
+                                       .x = &j->x[n],
+                                       .total = &j->total[n][c],
+                                       .b = b,
+                                       .mask = j->begin && b == 0 ? 0 : 0xffff};
+                STEP(0, 3, 4, 6, &before, 1);
+                STEP(1, 0, 5, 7, &before, 2);
+                STEP(2, 1, 4, 6, &before, 3);
+                end_unit(&before, p);
+                STEP(3, 2, 5, 7, &u, 0);
+                panel_ask(&j->ahead, c, part);
+                before = u;
+            }
+    }
+    _tile_stored(3, sums[3], 64);
+    __asm__ volatile("" ::: "memory");
+    UNROLL
+    for (int i = 1; i < 4; i++) add_sums(f, p, sums, &before, i);
+    end_unit(&before, p);
 }
 
 /* Integer sums of a run: of panel n and plane s, sums[2 * n + s]. */
 struct run_tiles {
-    _Alignas(64) tile_sums sums[2 * N_PANELS];
+    _Alignas(64) tile_sums sums[4];
 };
 
-/* The rows of a panel, the run from block b on; p waits where a block of x has several runs. */
-INLINE void finish_rows(const struct matmul_form f, const struct run_tiles *t, int panel,
-                        const struct weight_panel *w, const struct row_panel *x, int64_t b,
-                        int64_t n_blocks, const int run, panel_sums *waiting, panel_sums *total,
-                        bool begin)
+/* Four rows of a unit: part 0 .. 3 of its first panel, 4 .. 7 of its second; p waits where a block of x has
+ * several runs. */
+INLINE void finish_part(const struct matmul_form f, const struct unit *u, const struct head *h,
+                        const struct run_tiles *t, const int run, const int part)
 {
-    UNROLL_16
-    for (int r = 0; r < PANEL_ROWS; r++) {
+    const int panel = part / 4, r0 = part % 4 * 4;
+    const struct row_panel *x = &u->x[panel];
+    const float *d = x->d[u->b / 4];
+    UNROLL
+    for (int r = r0; r < r0 + 4; r++) {
         __m512i isum = _mm512_load_si512(t->sums[2 * panel][r]);
         if (n_planes(f) > 1) {
             const __m512i high = _mm512_load_si512(t->sums[2 * panel + 1][r]);
             isum = _mm512_add_epi32(isum, _mm512_slli_epi32(high, plane_shift(f)));
         }
-        const bool last = run == 4 || b % 4 || b + run >= n_blocks;
-        const __m512 zero = _mm512_setzero_ps();
-        const __m512 p0 = run == 4 ? zero : _mm512_load_ps((*waiting)[r]);
-        const __m512 p = add_head(f, p0, isum, w, x, b, run, r);
-        if (last) add_acts(total, p, x, b, begin, r);
-        if (run < 4) _mm512_store_ps((*waiting)[r], last ? zero : p);
+        const bool first = run == 4 || u->b % 4 == 0, last = run == 4 || !first;
+        const __m512 p0 = first ? _mm512_setzero_ps() : _mm512_load_ps(u->waiting[panel][r]);
+        const __m512 p = add_head(f, p0, isum, h, x, u->b, run, r);
+        if (last)
+            add_acts(&u->total[panel * PANEL_GROUPS], u->mask, p, d, r);
+        else
+            _mm512_store_ps(u->waiting[panel][r], p);
     }
 }
 
-/* The rows' tile of a panel times both planes of the weights'. */
-#define MULTIPLY_ROWS(k, panel, rows, sum0, sum1)                              \
-    do {                                                                       \
-        _tile_loadd(rows, x[panel].q[(k) / 2], 64);                            \
-        MULTIPLY_PLANE(sum0, rows, 6, is_unsigned(f, 0));                      \
-        if (n_planes(f) > 1) MULTIPLY_PLANE(sum1, rows, 7, is_unsigned(f, 1)); \
+/* Product i of a unit's n_products, and that share of what has to be done for the unit before: tiles and
+ * vectors work side by side only if they take turns closely. */
+#define PRODUCT(step, panel, plane, sum, rows, weights)                                          \
+    do {                                                                                         \
+        if ((panel) < n && (plane) < n_planes(f) && 2 * (step) < run) {                          \
+            const int i = ((step)*n + (panel)) * n_planes(f) + (plane);                          \
+            const int n_products = run / 2 * n * n_planes(f);                                    \
+            if ((panel) == 0) _tile_loadd(weights, u->w->codes[plane][u->b + 2 * (step)], 64);   \
+            if ((plane) == 0) _tile_loadd(rows, u->x[panel].q[u->b / 2 + (step)], 64);           \
+            if ((step) == 0) _tile_zero(sum);                                                    \
+            UNROLL                                                                               \
+            for (int part = 4 * n * i / n_products; part < 4 * n * (i + 1) / n_products; part++) \
+                finish_part(f, before, &h, last, run, part);                                     \
+            MULTIPLY(sum, rows, weights, is_unsigned(f, plane));                                 \
+        }                                                                                        \
     } while (0)
 
-/* A run of 64 or 128 k from block b on, against n panels. */
-INLINE void multiply_run(const struct matmul_form f, const struct weight_panel *w,
-                         const struct row_panel *x, const int n, int64_t b, const int run,
-                         struct run_tiles *t)
+#define STORE(panel, plane, sum) \
+    if ((panel) < n && (plane) < n_planes(f)) _tile_stored(sum, next->sums[sum], 64)
+
+/* Tiles 0 .. 3: sums of two panels and planes; 4, 5: rows; 6, 7: weights. */
+INLINE void multiply_unit(const struct matmul_form f, const struct unit *u,
+                          const struct unit *before, struct run_tiles *next,
+                          const struct run_tiles *last, const int n, const int run)
 {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t k = b; k < b + run; k += 2) {
-        _tile_loadd(6, w->codes[0][k], 64);
-        if (n_planes(f) > 1) _tile_loadd(7, w->codes[1][k], 64);
-        MULTIPLY_ROWS(k, 0, 4, 0, 1);
-        if (n > 1) MULTIPLY_ROWS(k, 1, 5, 2, 3);
-    }
-    _tile_stored(0, t->sums[0], 64);
-    if (n_planes(f) > 1) _tile_stored(1, t->sums[1], 64);
-    if (n > 1) _tile_stored(2, t->sums[2], 64);
-    if (n > 1 && n_planes(f) > 1) _tile_stored(3, t->sums[3], 64);
+    const struct head h = load_head(f, before->w, before->b, run);
+    PRODUCT(0, 0, 0, 0, 4, 6);
+    PRODUCT(0, 0, 1, 1, 4, 7);
+    PRODUCT(0, 1, 0, 2, 5, 6);
+    PRODUCT(0, 1, 1, 3, 5, 7);
+    PRODUCT(1, 0, 0, 0, 4, 6);
+    PRODUCT(1, 0, 1, 1, 4, 7);
+    STORE(0, 0, 0);
+    PRODUCT(1, 1, 0, 2, 5, 6);
+    STORE(0, 1, 1);
+    PRODUCT(1, 1, 1, 3, 5, 7);
+    STORE(1, 0, 2);
+    STORE(1, 1, 3);
+    __asm__ volatile("" ::: "memory");
 }
 
-/* The tiles of a run are multiplied and stored, then the rows of the run before are finished, so that
- * no vector waits for what a tile has just stored. */
-INLINE void product_by_runs(const struct matmul_form f, const struct weight_panel *w,
-                            const struct row_panel *x, const int n, int64_t n_blocks, const int run,
-                            panel_sums *total, bool begin)
+/* Panels p0 .. p1 - 1, n at a time.  What is finished before the first unit goes nowhere. */
+INLINE void product_by_runs(const struct matmul_form f, const struct panel_job *j, const int n,
+                            const int run, int p0, int p1)
 {
-    struct run_tiles t[2];
-    _Alignas(64) panel_sums waiting[N_PANELS] = {{{0.0f}}};
+    struct run_tiles t[2] = {{{{{0}}}}};
+    _Alignas(64) panel_sums waiting[N_PANELS], nowhere[PANEL_GROUPS + 1];
+    struct unit before = {.w = j->w, .x = j->x, .total = nowhere, .waiting = nowhere};
     int turn = 0;
     __asm__ volatile("" ::: "memory");
-    for (int64_t b = 0; b < n_blocks + run; b += run, turn ^= 1) {
-        if (b < n_blocks) multiply_run(f, w, x, n, b, run, &t[turn]);
-        for (int i = 0; i < n && b > 0; i++)
-            finish_rows(f, &t[turn ^ 1], i, w, &x[i], b - run, n_blocks, run, &waiting[i],
-                        &total[i * PANEL_GROUPS], begin);
+    for (int c = 0; c < j->n_groups; c++) {
+        int part = 0;
+        for (int64_t b = 0; b < (j->n_blocks + 3) / 4 * 4; b += run)
+            for (int p = p0; p < p1; p += n, part++, turn ^= 1) {
+                const struct unit u = {.w = &j->w[c],
+                                       .x = &j->x[p],
+                                       .total = &j->total[p][c],
+                                       .waiting = &waiting[p],
+                                       .b = b,
+                                       .mask = j->begin && b < 4 ? 0 : 0xffff};
+                multiply_unit(f, &u, &before, &t[turn], &t[turn ^ 1], n, run);
+                panel_ask(&j->ahead, c, part);
+                before = u;
+            }
     }
+    const struct head h = load_head(f, before.w, before.b, run);
+    UNROLL
+    for (int part = 0; part < 4 * n; part++) finish_part(f, &before, &h, &t[turn ^ 1], run, part);
 }
 
-/* All rows of some panels against a group. */
-INLINE void product_tiles(const struct matmul_form f, const struct weight_panel *w,
-                          const struct row_panel *x, int n_panels, int64_t n_blocks, const int run,
-                          panel_sums *total, bool begin)
+/* All rows of some panels against some groups. */
+INLINE void product_tiles(const struct matmul_form f, const struct panel_job *j, const int run)
 {
-    if (run == 1)
-        for (int n = 0; n < n_panels; n++)
-            product_by_blocks(f, w, &x[n], n_blocks, &total[n * PANEL_GROUPS], begin);
-    else if (n_panels == 2)
-        product_by_runs(f, w, x, 2, n_blocks, run, total, begin);
-    else
-        product_by_runs(f, w, x, 1, n_blocks, run, total, begin);
+    const int pairs = j->n_panels / 2 * 2;
+    if (run == 1) {
+        product_by_blocks(f, j);
+        return;
+    }
+    if (pairs) product_by_runs(f, j, 2, run, 0, pairs);
+    if (pairs < j->n_panels) product_by_runs(f, j, 1, run, pairs, j->n_panels);
 }
 
 #define X(NAME, bits, blocks, head, sub, offset, levels)                                        \
@@ -215,7 +249,7 @@ INLINE void product_tiles(const struct matmul_form f, const struct weight_panel 
                             int64_t n_rows, int64_t k0, const struct matmul_tile *t, char *own) \
     {                                                                                           \
         const struct matmul_form f = {bits, blocks, head, sub, offset, levels};                 \
-        panel_walk(f, 0, tile_codes, product_tiles, d, i, g, r, n_rows, k0, t, own);            \
+        panel_walk(f, tile_codes, product_tiles, d, i, g, r, n_rows, k0, t, own);               \
     }
 MATMUL_FORMS(X)
 #undef X
@@ -227,6 +261,11 @@ static void (*const manys[QRN_DTYPE_COUNT])(const struct drive *, int64_t, int64
     MATMUL_FORMS(X)
 #undef X
 };
+
+static void lay_out(const struct drive *d, int64_t i, int64_t r)
+{
+    panel_rows(d, i, r, 0);
+}
 
 static void enter_blocks(void)
 {
@@ -272,6 +311,9 @@ static struct matmul_unit unit(const struct matmul_job *j)
     u.many_step = MOST_ROWS;
     u.many_k = PANEL_K;
     u.many_bytes = sizeof(struct panels);
+    u.panel_rows = PANEL_ROWS;
+    u.panel_bytes = sizeof(struct row_panel);
+    u.lay_out = lay_out;
     u.enter = head_blocks(j) == 1 ? enter_blocks : enter_runs;
     u.leave = leave;
     return u;

@@ -258,7 +258,10 @@ INLINE void panel_run(const struct matmul_form f, const struct weight_panel *w,
     for (int c = 0; c < run; c++) panel_block(f, w, x, b + c, c == 0, isum);
     UNROLL_16
     for (int r = 0; r < PANEL_ROWS; r++) {
-        const __m512i tsum = matmul_has_min(&f) ? panel_minima(f, w, x, b, run, r) : isum[r];
+        const __m512i tsum =
+            matmul_has_min(&f)
+                ? panel_minima(f, (const __m512i *)(const void *)w->t[b], x, b, run, r)
+                : isum[r];
         p[r] = finish_run(f, first ? zero : p[r], float_sum(f, isum[r]), tsum, d, m);
     }
 }
@@ -282,12 +285,14 @@ INLINE void panel_tile(const struct matmul_form f, const struct weight_panel *w,
     }
 }
 
-INLINE void panel_tiles(const struct matmul_form f, const struct weight_panel *w,
-                        const struct row_panel *x, int n_panels, int64_t n_blocks, const int run,
-                        panel_sums *total, bool begin)
+INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job, const int run)
 {
-    for (int n = 0; n < n_panels; n++)
-        panel_tile(f, w, &x[n], n_blocks, run, &total[n * PANEL_GROUPS], begin);
+    for (int c = 0; c < job->n_groups; c++) {
+        for (int n = 0; n < job->n_panels; n++)
+            panel_tile(f, &job->w[c], &job->x[n], job->n_blocks, run, &job->total[n][c],
+                       job->begin);
+        for (int part = 0; part < ASKED_PARTS; part++) panel_ask(&job->ahead, c, part);
+    }
 }
 
 #define X(NAME, bits, blocks, head, sub, offset, levels)                           \
@@ -315,7 +320,7 @@ INLINE void bias_codes(const struct matmul_form f, const struct subs_512 *subs, 
                             int64_t n_rows, int64_t k0, const struct matmul_tile *t, char *own) \
     {                                                                                           \
         const struct matmul_form f = {bits, blocks, head, sub, offset, levels};                 \
-        panel_walk(f, bias_of(f), bias_codes, panel_tiles, d, i, g, r, n_rows, k0, t, own);     \
+        panel_walk(f, bias_codes, panel_tiles, d, i, g, r, n_rows, k0, t, own);                 \
     }
 MATMUL_FORMS(X)
 #undef X
@@ -334,6 +339,11 @@ static void (*const products[QRN_DTYPE_COUNT])(const struct matmul_tile *) = {
 #undef X
 };
 
+static void lay_out(const struct drive *d, int64_t i, int64_t r)
+{
+    panel_rows(d, i, r, bias_of(*qrn_matmul_form(d->j->w->dtype)));
+}
+
 struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)
 {
     const bool many = j->most_rows >= MANY_ROWS;
@@ -350,6 +360,9 @@ struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)
         .many_step = MOST_ROWS,
         .many_k = many ? PANEL_K : 0,
         .many_bytes = many ? sizeof(struct panels) : 0,
+        .panel_rows = PANEL_ROWS,
+        .panel_bytes = sizeof(struct row_panel),
+        .lay_out = lay_out,
     };
 }
 
