@@ -31,12 +31,12 @@ struct matmul_tile {
     const char *w;      /* image of the first group, at the first column */
     size_t group_bytes; /* from one group to the next */
     int n_groups;
-    int64_t n;                    /* outputs: at most 16 * n_groups */
-    int64_t k;                    /* columns */
-    int64_t mlx_blocks;           /* blocks of 32 under one head, MLX codes only */
-    bool begin;                   /* not continued */
-    bool cold;                    /* w comes from memory: the first rows that meet it */
-    int n_rows;                   /* 1 .. the unit's tile_rows */
+    int64_t n;          /* outputs: at most 16 * n_groups */
+    int64_t k;          /* columns */
+    int64_t mlx_blocks; /* blocks of 32 under one head, MLX codes only */
+    bool begin;         /* not continued */
+    bool cold;          /* w comes from memory: the first rows that meet it */
+    int n_rows;         /* 1 .. the unit's tile_rows */
     const void *x[MAX_TILE_ROWS]; /* floats, or struct qrn_q8_act, at the first column */
     float *out[MAX_TILE_ROWS];
 };
@@ -370,9 +370,11 @@ static inline void drive_products(const struct qrn_cpu_lane *lane, const struct 
     const struct matmul_job *j = d->j;
     struct drive_part part = drive_part(lane, j);
     for (int64_t i = 0; i < j->n_matrices && part.from < part.high; i++) {
-        const int chunk = drive_many(j, d->u, i) ? d->u->many_groups : d->u->chunk_groups;
+        const int64_t most = drive_many(j, d->u, i) ? d->u->many_groups : d->u->chunk_groups;
         int64_t begin, end;
         drive_take(&part, j, i, &begin, &end);
+        const int64_t n_chunks = (end - begin + most - 1) / most;
+        const int64_t chunk = n_chunks ? (end - begin + n_chunks - 1) / n_chunks : 0;
         for (int64_t g = begin; g < end; g += chunk)
             drive_chunk(d, i, g, (int)(end - g < chunk ? end - g : chunk));
     }
