@@ -146,12 +146,16 @@ INLINE void panel_rows(const struct drive *d, int64_t i, int64_t r, const int bi
     }
 }
 
-/* What a product asks for as it goes, a part of it for each part of a group. */
+/* Outputs of this many bytes and more will have left the caches before they are read: they go to memory by
+ * the short way. */
+enum { STREAMED_BYTES = 4 << 20 };
+
+/* What a product asks for as it goes, a part of it for each part of a group: the next panels, or NULL, and
+ * rows of the output, from the first group on, if sums are finished and will go there. */
 struct panel_ahead {
-    const char *x; /* the next panels, or NULL */
-    float
-        *out[N_PANELS * PANEL_ROWS]; /* where these panels' sums will go, from the first group on */
-    bool store;                      /* soon */
+    const char *x;
+    bool ask_out;
+    float *out[N_PANELS * PANEL_ROWS];
 };
 
 enum { ASKED_ROWS = 8, ASKED_PARTS = N_PANELS * PANEL_ROWS / ASKED_ROWS };
@@ -163,7 +167,7 @@ INLINE void panel_ask(const struct panel_ahead *a, int c, int part)
     if (part >= ASKED_PARTS) return;
     for (int at = 0; at < EACH && a->x; at += 64)
         _mm_prefetch(a->x + (c * ASKED_PARTS + part) * EACH + at, _MM_HINT_T1);
-    for (int r = 0; r < ASKED_ROWS && a->store; r++)
+    for (int r = 0; r < ASKED_ROWS && a->ask_out; r++)
         __builtin_prefetch(a->out[ASKED_ROWS * part + r] + c * IMAGE_ROWS, 1);
 }
 
@@ -194,16 +198,26 @@ struct panel_job {
 
 typedef void panel_product(const struct matmul_form f, const struct panel_job *job, const int run);
 
-/* Finished sums to the rows they belong to: n_rows rows from r on. */
-INLINE void panel_store(const struct panel_job *job, const struct matmul_tile *t, int64_t n_rows)
+INLINE void panel_store_16(float *out, __mmask16 mask, bool stream, __m512 sums)
+{
+    if (stream && mask == 0xffff && (uintptr_t)out % 64 == 0)
+        _mm512_stream_ps(out, sums);
+    else
+        _mm512_mask_storeu_ps(out, mask, sums);
+}
+
+/* Finished sums to the rows they belong to, of which n_rows are left. */
+INLINE void panel_store(const struct panel_job *job, const struct matmul_tile *t, int64_t n_rows,
+                        bool stream)
 {
     for (int64_t n = 0; n < n_rows && n < job->n_panels * PANEL_ROWS; n++)
         for (int c = 0; c < t->n_groups; c++) {
             const int64_t left = t->n - c * IMAGE_ROWS;
             const __mmask16 mask = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
-            const float *sums = job->total[n / PANEL_ROWS][c][n % PANEL_ROWS];
-            _mm512_mask_storeu_ps(job->ahead.out[n] + c * IMAGE_ROWS, mask, _mm512_load_ps(sums));
+            panel_store_16(job->ahead.out[n] + c * IMAGE_ROWS, mask, stream,
+                           _mm512_load_ps(job->total[n / PANEL_ROWS][c][n % PANEL_ROWS]));
         }
+    if (stream) _mm_sfence();
 }
 
 /* A walk with as many blocks under a head. */
@@ -215,8 +229,10 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
     const int n_panels = (int)((n_rows + PANEL_ROWS - 1) / PANEL_ROWS);
     for (int c = 0; c < t->n_groups; c++)
         panel_unpack(f, t->w + (size_t)c * t->group_bytes, t->k, blocks, codes, &own->w[c]);
+    const bool store = k0 + t->k == d->j->k;
+    const bool stream = d->j->n * matmul_n_rows(d->j, i) >= STREAMED_BYTES / (int)sizeof(float);
     for (int p = 0; p < n_panels; p += N_PANELS) {
-        const int64_t r0 = r + p * PANEL_ROWS;
+        const int64_t r0 = r + p * PANEL_ROWS, left = n_rows - p * PANEL_ROWS;
         const char *x = drive_panel(d, i, r0, k0);
         struct panel_job job = {
             .w = own->w,
@@ -227,14 +243,13 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
             .total = &own->sums[p],
             .begin = t->begin,
             .ahead = {.x = p + N_PANELS < n_panels ? x + N_PANELS * sizeof(struct row_panel) : NULL,
-                      .store = k0 + t->k == d->j->k},
+                      .ask_out = store && !stream},
         };
-        for (int64_t n = 0; n < N_PANELS * PANEL_ROWS && job.ahead.store; n++) {
-            const int64_t row = r0 + n < r + n_rows ? r0 + n : r + n_rows - 1;
-            job.ahead.out[n] = matmul_row_at(d->j, i, row).out + g * IMAGE_ROWS;
-        }
+        for (int64_t n = 0; n < N_PANELS * PANEL_ROWS && store; n++)
+            job.ahead.out[n] =
+                matmul_row_at(d->j, i, r0 + (n < left ? n : left - 1)).out + g * IMAGE_ROWS;
         product(f, &job, blocks < 4 ? (int)blocks : 4);
-        if (job.ahead.store) panel_store(&job, t, n_rows - p * PANEL_ROWS);
+        if (store) panel_store(&job, t, left, stream);
     }
 }
 
