@@ -85,11 +85,11 @@ static void check_shape(struct devices d[3], int64_t n_rows, int64_t n, int64_t 
         .activation = QRN_ACT_BF16};
     const float *want = sums_of(&m, &a);
     const struct qrn_tensor x[2] = {a.x, to_bf16(&m, &a.x)}, w = a.w;
-    static const int64_t some[] = {64, 300};
+    static const int64_t some[] = {64, 300, 530}; /* 530: walked in two parts */
     for (size_t i = 0; i < d[0].n; i++) {
         const struct qrn_tensor packed =
             pack_weights(&m, d[1].dev[i], &(struct weights){.w = w}, QRN_ACT_BF16);
-        for (int64_t c = 0; c < 33 + 2; c++) {
+        for (int64_t c = 0; c < 33 + 3; c++) {
             const int64_t rows = c < 33 ? c + 1 : some[c - 33];
             const bool slow = SANITIZED || i + 1 == d[0].n; /* portable C has no tiles */
             if (rows > n_rows || (slow && rows != 1 && rows != 17 && rows != 33)) continue;
@@ -114,6 +114,7 @@ static void test_bits(void **state)
     for (int i = 0; i < 3; i++) devices_open(&d[i], i + 1);
     check_shape(d, 33, 75, 768, 1.0);    /* more than one chunk of groups and of columns */
     check_shape(d, 300, 151, 1280, 1.0); /* many rows */
+    check_shape(d, 530, 40, 768, 1.0);
     static const int64_t ks[] = {1, 7, 31, 32, 33, 100, 515};
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) check_shape(d, 33, 37, ks[i], 1.0);
     check_shape(d, 5, 1, 64, 1.0);

@@ -17,6 +17,7 @@
 enum {
     BF16_BLOCK = 32,
     BF16_PANEL_ROWS = 64, /* no unit has more */
+    BF16_MOST_ROWS = 512, /* whose sums wait in a lane's memory */
     BF16_RUN = 8,         /* blocks of a row that are rounded together */
     BF16_ALONE = 16384    /* elements that each lane rounds by itself rather than wait */
 };
@@ -31,8 +32,9 @@ struct bf16_tile {
     int64_t n_blocks;
     bool begin, cold; /* as in struct matmul_tile */
     int n_rows;
-    const void *x;    /* [n_blocks][n_rows][32], as the unit's x says */
-    const char *next; /* x of the rows that come next, or NULL */
+    const void *x;      /* [n_blocks][n_rows][32], as the unit's x says */
+    const char *next;   /* x of the rows that come next, or NULL */
+    const char *next_w; /* of a group of the columns or groups that come next, or NULL */
     float *out[BF16_PANEL_ROWS];
 };
 
@@ -47,6 +49,7 @@ struct bf16_unit {
     int panel_rows;
     int chunk_groups;     /* groups that share the walk over rows */
     int64_t chunk_blocks; /* when several panels do, or weights are in rows */
+    int64_t sums_rows;    /* for as many rows sums wait in the lane's memory; 0: never */
     enum bf16_x x;
     void (*product)(const struct bf16_tile *t);
 };
@@ -78,10 +81,33 @@ static inline size_t bf16_panels_bytes(const struct matmul_job *j, const struct 
 }
 
 /* A lane's image of weights that are not packed. */
-static inline size_t bf16_lane_bytes(const struct matmul_job *j, const struct bf16_unit *u)
+static inline size_t bf16_image_bytes(const struct matmul_job *j, const struct bf16_unit *u)
 {
     const int64_t n_blocks = bf16_blocks(j) < u->chunk_blocks ? bf16_blocks(j) : u->chunk_blocks;
     return j->packed ? 0 : (size_t)(n_blocks * u->chunk_groups) * IMAGE_PAIR_BLOCK;
+}
+
+static inline bool bf16_sums_wait(const struct bf16_unit *u, int64_t n_rows)
+{
+    return u->sums_rows && n_rows >= u->sums_rows;
+}
+
+/* Floats from row to row of a lane's sums: 16 rows lie in as many sets of a cache. */
+static inline size_t bf16_sums_step(const struct bf16_unit *u)
+{
+    return (size_t)(u->chunk_groups + 1) * IMAGE_ROWS;
+}
+
+static inline size_t bf16_sums_bytes(const struct matmul_job *j, const struct bf16_unit *u)
+{
+    const int64_t n = j->most_rows < BF16_MOST_ROWS ? j->most_rows : BF16_MOST_ROWS;
+    return bf16_sums_wait(u, j->most_rows) ? (size_t)n * bf16_sums_step(u) * sizeof(float) : 0;
+}
+
+/* A lane's image, then its sums. */
+static inline size_t bf16_lane_bytes(const struct matmul_job *j, const struct bf16_unit *u)
+{
+    return bf16_image_bytes(j, u) + bf16_sums_bytes(j, u);
 }
 
 static inline size_t bf16_scratch_bytes(const struct matmul_job *j, const struct bf16_unit *u,
@@ -174,45 +200,84 @@ static inline void bf16_round_rows(const struct qrn_cpu_lane *lane, const struct
     }
 }
 
-/* Groups g .. g + n - 1 of matrix i, whose rows lie in panels. */
-static inline void bf16_chunk(const struct matmul_job *j, const struct bf16_unit *u, int64_t i,
-                              int64_t g, int n, char *panels, char *own)
+/* Groups g .. g + n - 1 of matrix i against its rows r0 .. r1 - 1, all of which lie in panels. */
+struct bf16_walk {
+    const struct matmul_job *j;
+    const struct bf16_unit *u;
+    int64_t i, g, r0, r1;
+    int n;
+    char *panels, *own;
+    float *sums; /* NULL: in out */
+};
+
+/* The weights of some blocks from b on. */
+static inline void bf16_weights(const struct bf16_walk *k, int64_t b, struct bf16_tile *t)
 {
-    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS, n_blocks = bf16_blocks(j);
-    const int64_t n_rows = matmul_n_rows(j, i);
-    const int64_t step = j->packed && n_rows <= u->panel_rows ? n_blocks : u->chunk_blocks;
-    const size_t whole = (size_t)n_blocks * IMAGE_PAIR_BLOCK;
-    for (int64_t b = 0; b < n_blocks; b += step) {
-        struct bf16_tile t = {.n_groups = n, .begin = b == 0, .cold = j->packed};
-        t.n = j->n - g * IMAGE_ROWS < n * IMAGE_ROWS ? j->n - g * IMAGE_ROWS : n * IMAGE_ROWS;
-        t.n_blocks = n_blocks - b < step ? n_blocks - b : step;
-        if (j->packed) {
-            t.w = (const char *)j->w->data + (size_t)(i * n_groups + g) * whole +
-                  (size_t)b * IMAGE_PAIR_BLOCK;
-            t.group_bytes = whole;
-        } else {
-            const struct drive d = {.j = j, .own = own};
-            const int64_t k0 = b * BF16_BLOCK, rest = j->k - k0;
-            t.w = own;
-            t.group_bytes = (size_t)t.n_blocks * IMAGE_PAIR_BLOCK;
-            drive_write(&d, i, g, n, k0,
-                        rest < t.n_blocks * BF16_BLOCK ? rest : t.n_blocks * BF16_BLOCK,
-                        t.group_bytes, false);
-        }
-        for (int64_t r = 0; r < n_rows; r += u->panel_rows, t.cold = false) {
-            t.n_rows = (int)bf16_panel_rows(u, n_rows, r);
-            t.x = panels + (size_t)r * bf16_row_bytes(j, u) +
-                  (size_t)(b * t.n_rows) * bf16_block_bytes(u);
-            const int64_t after = r + u->panel_rows;
-            t.next = after < n_rows
-                         ? panels + (size_t)after * bf16_row_bytes(j, u) +
-                               (size_t)(b * bf16_panel_rows(u, n_rows, after)) * bf16_block_bytes(u)
-                         : NULL;
-            for (int m = 0; m < t.n_rows; m++)
-                t.out[m] = matmul_row_at(j, i, r + m).out + g * IMAGE_ROWS;
-            u->product(&t);
-        }
+    const struct matmul_job *j = k->j;
+    const size_t whole = (size_t)bf16_blocks(j) * IMAGE_PAIR_BLOCK;
+    const size_t part = (size_t)t->n_blocks * IMAGE_PAIR_BLOCK;
+    if (j->packed) {
+        const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
+        const char *first = (const char *)j->w->data + (size_t)(k->i * n_groups + k->g) * whole;
+        const bool last = b + t->n_blocks == bf16_blocks(j);
+        t->w = first + (size_t)b * IMAGE_PAIR_BLOCK;
+        t->next_w = last ? first + (size_t)k->n * whole : t->w + part;
+        t->group_bytes = whole;
+        return;
     }
+    const struct drive d = {.j = j, .own = k->own};
+    const int64_t k0 = b * BF16_BLOCK, rest = j->k - k0;
+    t->w = k->own;
+    t->group_bytes = part;
+    drive_write(&d, k->i, k->g, k->n, k0,
+                rest < t->n_blocks * BF16_BLOCK ? rest : t->n_blocks * BF16_BLOCK, part, false);
+}
+
+/* The panel of rows r and on, from block b on. */
+static inline const char *bf16_panel(const struct bf16_walk *k, int64_t r, int64_t b)
+{
+    const int64_t n = bf16_panel_rows(k->u, matmul_n_rows(k->j, k->i), r);
+    return k->panels + (size_t)r * bf16_row_bytes(k->j, k->u) +
+           (size_t)(b * n) * bf16_block_bytes(k->u);
+}
+
+/* Blocks b .. b + t->n_blocks - 1 of all rows. */
+static inline void bf16_rows(const struct bf16_walk *k, int64_t b, struct bf16_tile *t)
+{
+    const struct bf16_unit *u = k->u;
+    const char *next_w = t->next_w; /* a group for each panel */
+    int asked = 0;
+    for (int64_t r = k->r0; r < k->r1; r += u->panel_rows, t->cold = false) {
+        t->next_w = next_w && asked < k->n ? next_w + (size_t)asked++ * t->group_bytes : NULL;
+        const int64_t after = r + u->panel_rows;
+        t->n_rows = (int)bf16_panel_rows(u, k->r1, r);
+        t->x = bf16_panel(k, r, b);
+        t->next = after < k->r1 ? bf16_panel(k, after, b) : NULL;
+        for (int m = 0; m < t->n_rows; m++)
+            t->out[m] = k->sums ? k->sums + (size_t)(r - k->r0 + m) * bf16_sums_step(u)
+                                : matmul_row_at(k->j, k->i, r + m).out + k->g * IMAGE_ROWS;
+        u->product(t);
+    }
+}
+
+/* All columns. */
+static inline void bf16_chunk(const struct bf16_walk *k)
+{
+    const struct matmul_job *j = k->j;
+    const int64_t n_blocks = bf16_blocks(j), left = j->n - k->g * IMAGE_ROWS;
+    const int64_t all = (int64_t)k->n * IMAGE_ROWS, n = left < all ? left : all;
+    const bool uncut = j->packed && k->r1 - k->r0 <= k->u->panel_rows;
+    const int64_t step = uncut ? n_blocks : k->u->chunk_blocks;
+    for (int64_t b = 0; b < n_blocks; b += step) {
+        struct bf16_tile t = {.n_groups = k->n, .begin = b == 0, .cold = j->packed};
+        t.n = k->sums ? all : n;
+        t.n_blocks = n_blocks - b < step ? n_blocks - b : step;
+        bf16_weights(k, b, &t);
+        bf16_rows(k, b, &t);
+    }
+    for (int64_t r = k->r0; r < k->r1 && k->sums; r++)
+        memcpy(matmul_row_at(j, k->i, r).out + k->g * IMAGE_ROWS,
+               k->sums + (size_t)(r - k->r0) * bf16_sums_step(k->u), (size_t)n * sizeof(float));
 }
 
 static inline void bf16_products(const struct qrn_cpu_lane *lane, const struct matmul_job *j,
@@ -223,9 +288,19 @@ static inline void bf16_products(const struct qrn_cpu_lane *lane, const struct m
     for (int64_t i = 0; i < j->n_matrices && part.from < part.high; i++) {
         int64_t begin, end;
         drive_take(&part, j, i, &begin, &end);
-        for (int64_t g = begin; g < end; g += chunk)
-            bf16_chunk(j, u, i, g, (int)(end - g < chunk ? end - g : chunk), panels, own);
-        panels += (size_t)matmul_n_rows(j, i) * bf16_row_bytes(j, u);
+        const int64_t n_rows = matmul_n_rows(j, i);
+        const bool wait = bf16_sums_wait(u, n_rows);
+        const int64_t most = wait ? BF16_MOST_ROWS : n_rows;
+        struct bf16_walk k = {.j = j, .u = u, .i = i, .panels = panels, .own = own};
+        if (wait) k.sums = (float *)(void *)(own + bf16_image_bytes(j, u));
+        for (k.g = begin; k.g < end; k.g += chunk) {
+            k.n = (int)(end - k.g < chunk ? end - k.g : chunk);
+            for (k.r0 = 0; k.r0 < n_rows; k.r0 += most) {
+                k.r1 = n_rows - k.r0 < most ? n_rows : k.r0 + most;
+                bf16_chunk(&k);
+            }
+        }
+        panels += (size_t)n_rows * bf16_row_bytes(j, u);
     }
 }
 

@@ -145,6 +145,14 @@ static void flat_one(const struct bf16_tile *t, bool in_steps, int g)
     close_place(t, 0, 0, g, &s);
 }
 
+/* Of what has `lines` lines for each block the part that falls to block b of groups g and g + 1. */
+static inline void ask_part(const char *p, const struct bf16_tile *t, int g, int64_t b, int lines)
+{
+    const int n_pairs = t->n_groups / 2, each = (lines + n_pairs - 1) / n_pairs;
+    const char *at = p + 64 * each * (g / 2 * t->n_blocks + b);
+    for (int i = 0; i < each; i++) _mm_prefetch(at + 64 * i, _MM_HINT_T1);
+}
+
 /* Beside block b of two groups: what the second cache will be asked for. */
 static inline void prepare(const struct bf16_tile *t, int g, int64_t b)
 {
@@ -154,11 +162,8 @@ static inline void prepare(const struct bf16_tile *t, int g, int64_t b)
             const char *w = t->w + (size_t)(g + c) * t->group_bytes + b * IMAGE_PAIR_BLOCK;
             for (int i = 0; i < IMAGE_PAIR_BLOCK; i += 64) _mm_prefetch(w + i, _MM_HINT_T1);
         }
-    if (t->next) {
-        const char *x = t->next + 128 * (g / 2 * t->n_blocks + b);
-        _mm_prefetch(x, _MM_HINT_T1);
-        _mm_prefetch(x + 64, _MM_HINT_T1);
-    }
+    if (t->next) ask_part(t->next, t, g, b, 32);
+    if (t->next_w) ask_part(t->next_w, t, g, b, 16);
     if (!last && b < t->n_rows) {
         const char *out = (const char *)(t->out[b] + (g + 2) * IMAGE_ROWS);
         _mm_prefetch(out, _MM_HINT_T0);
@@ -238,8 +243,9 @@ static void product(const struct bf16_tile *t)
 
 static const struct bf16_unit unit = {
     .panel_rows = 2 * TILE_ROWS,
-    .chunk_groups = 32,
-    .chunk_blocks = 24,
+    .chunk_groups = 16,
+    .chunk_blocks = 16,
+    .sums_rows = 96,
     .product = product,
 };
 
