@@ -52,7 +52,14 @@ struct bf16_unit {
     int64_t sums_rows;    /* for as many rows sums wait in the lane's memory; 0: never */
     enum bf16_x x;
     void (*product)(const struct bf16_tile *t);
+    const struct bf16_unit *one_row; /* better where no matrix meets more, or NULL */
 };
+
+static inline const struct bf16_unit *bf16_unit_for(const struct matmul_job *j,
+                                                    const struct bf16_unit *u)
+{
+    return u->one_row && j->most_rows == 1 ? u->one_row : u;
+}
 
 static inline int64_t bf16_blocks(const struct matmul_job *j)
 {
@@ -325,32 +332,31 @@ static inline void bf16_run(const struct qrn_cpu_lane *lane, struct matmul_job *
     bf16_products(lane, j, u, at, own);
 }
 
-/* The functions of a kernel of one op, from constants unit and serves, and the
- * kernel. */
-#define MATMUL_BF16_KERNEL(op_, variant, features)               \
-    static size_t op_##_scratch(const void *args, int n_threads) \
-    {                                                            \
-        const struct matmul_job j = op_##_job(args);             \
-        return bf16_scratch_bytes(&j, &unit, n_threads);         \
-    }                                                            \
-    static void op_##_run(void *lane, const void *args)          \
-    {                                                            \
-        struct matmul_job j = op_##_job(args);                   \
-        bf16_run(lane, &j, &unit);                               \
-    }                                                            \
-    static bool op_##_supports(const void *args)                 \
-    {                                                            \
-        const struct matmul_job j = op_##_job(args);             \
-        return j.bf16 && drive_supports(&j);                     \
-    }                                                            \
-    const struct qrn_kernel qrn_cpu_##op_##_##variant = {        \
-        .op = QRN_OP_##op_,                                      \
-        .name = "cpu." #op_ "." #variant,                        \
-        .needs = (features),                                     \
-        .serves = serves,                                        \
-        .supports = op_##_supports,                              \
-        .scratch_bytes = op_##_scratch,                          \
-        .run = op_##_run,                                        \
+/* The functions of a kernel of one op, from its unit and a constant, serves, and the kernel. */
+#define MATMUL_BF16_KERNEL(op_, variant, unit, features)                      \
+    static size_t op_##_scratch(const void *args, int n_threads)              \
+    {                                                                         \
+        const struct matmul_job j = op_##_job(args);                          \
+        return bf16_scratch_bytes(&j, bf16_unit_for(&j, &(unit)), n_threads); \
+    }                                                                         \
+    static void op_##_run(void *lane, const void *args)                       \
+    {                                                                         \
+        struct matmul_job j = op_##_job(args);                                \
+        bf16_run(lane, &j, bf16_unit_for(&j, &(unit)));                       \
+    }                                                                         \
+    static bool op_##_supports(const void *args)                              \
+    {                                                                         \
+        const struct matmul_job j = op_##_job(args);                          \
+        return j.bf16 && drive_supports(&j);                                  \
+    }                                                                         \
+    const struct qrn_kernel qrn_cpu_##op_##_##variant = {                     \
+        .op = QRN_OP_##op_,                                                   \
+        .name = "cpu." #op_ "." #variant,                                     \
+        .needs = (features),                                                  \
+        .serves = serves,                                                     \
+        .supports = op_##_supports,                                           \
+        .scratch_bytes = op_##_scratch,                                       \
+        .run = op_##_run,                                                     \
     }
 
 #endif

@@ -2,6 +2,7 @@
  * matmul and matmul_id of bf16 weights and bf16 activations with AVX2: 16 rows in two vectors, both
  * widened to floats, in AMX's order (matmul_bf16.h). */
 #include <immintrin.h>
+#include "backends/cpu/ahead.h"
 #include "backends/cpu/avx2/vec_avx2.h"
 #include "backends/cpu/matmul_bf16.h"
 #include "backends/cpu/unroll.h"
@@ -62,8 +63,7 @@ INLINE void product_rows(const struct bf16_tile *t, int g, const int n_rows)
     }
     for (int64_t b = 0; b < t->n_blocks; b++, x += BF16_BLOCK * n_rows, w += IMAGE_PAIR_BLOCK) {
         struct sums s;
-        for (int i = 0; i < IMAGE_PAIR_BLOCK && t->cold; i += 64)
-            _mm_prefetch(w + AHEAD_BYTES + i, _MM_HINT_T0);
+        if (t->cold) ask_ahead(w, IMAGE_PAIR_BLOCK);
         add_block(w, x, n_rows, &s);
         UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < 2; c++) acc[r][c] =
             _mm256_add_ps(acc[r][c], _mm256_add_ps(s.even[r][c], s.odd[r][c]));
@@ -97,5 +97,5 @@ static const struct bf16_unit unit = {
 
 static const char serves[] = "bf16 weights and activations: multiply-adds in the tiles' order";
 
-MATMUL_BF16_KERNEL(matmul, avx2_bf16, QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C);
-MATMUL_BF16_KERNEL(matmul_id, avx2_bf16, QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C);
+MATMUL_BF16_KERNEL(matmul, avx2_bf16, unit, QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C);
+MATMUL_BF16_KERNEL(matmul_id, avx2_bf16, unit, QRN_CPU_AVX2 | QRN_CPU_FMA | QRN_CPU_F16C);

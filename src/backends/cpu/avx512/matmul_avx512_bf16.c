@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * matmul and matmul_id of bf16 weights and bf16 activations with AVX-512: 16 rows in lanes, both
  * widened to floats, in AMX's order (matmul_bf16.h). */
+#include "backends/cpu/avx512/matmul_avx512_bf16.h"
+
+#include "backends/cpu/ahead.h"
 #include "backends/cpu/avx512/vec_avx512.h"
-#include "backends/cpu/matmul_bf16.h"
 #include "backends/cpu/unroll.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -59,9 +61,7 @@ INLINE void product_rows(const struct bf16_tile *t, int g, const int n_groups, c
     for (int64_t b = 0; b < t->n_blocks; b++, x += BF16_BLOCK * n_rows) {
         struct sums s;
         if (t->cold)
-            for (int c = 0; c < n_groups; c++)
-                for (int i = 0; i < IMAGE_PAIR_BLOCK; i += 64)
-                    _mm_prefetch(w[c] + AHEAD_BYTES + i, _MM_HINT_T0);
+            for (int c = 0; c < n_groups; c++) ask_ahead(w[c], IMAGE_PAIR_BLOCK);
         add_block(w, x, n_groups, n_rows, &s);
         UNROLL for (int c = 0; c < n_groups; c++)
         {
@@ -97,7 +97,7 @@ static void product(const struct bf16_tile *t)
     }
 }
 
-static const struct bf16_unit unit = {
+const struct bf16_unit qrn_bf16_unit_avx512 = {
     .panel_rows = PANEL_ROWS,
     .chunk_groups = 32,
     .chunk_blocks = 16,
@@ -107,5 +107,5 @@ static const struct bf16_unit unit = {
 
 static const char serves[] = "bf16 weights and activations: multiply-adds in the tiles' order";
 
-MATMUL_BF16_KERNEL(matmul, avx512_bf16, QRN_CPU_AVX512);
-MATMUL_BF16_KERNEL(matmul_id, avx512_bf16, QRN_CPU_AVX512);
+MATMUL_BF16_KERNEL(matmul, avx512_bf16, qrn_bf16_unit_avx512, QRN_CPU_AVX512);
+MATMUL_BF16_KERNEL(matmul_id, avx512_bf16, qrn_bf16_unit_avx512, QRN_CPU_AVX512);

@@ -4,6 +4,7 @@
  * subnormals flushed.  With the columns k and k + 2 as such a pair, the first above, it goes two steps
  * along the chain of even columns, and with k + 1 and k + 3 along that of odd ones: AMX's order
  * (matmul_bf16.h) at twice the rate of multiply-adds, where both have as many ports. */
+#include "backends/cpu/ahead.h"
 #include "backends/cpu/avx512/vec_avx512.h"
 #include "backends/cpu/matmul_bf16.h"
 #include "backends/cpu/unroll.h"
@@ -80,9 +81,7 @@ INLINE void product_rows(const struct bf16_tile *t, const char *w, const bool co
         t->begin ? _mm512_setzero_ps()
                  : _mm512_maskz_loadu_ps(mask, t->out[r0 + r] + g * IMAGE_ROWS);
     for (int64_t b = 0; b < t->n_blocks; b++, x += 64 * t->n_rows, w += IMAGE_PAIR_BLOCK) {
-        if (t->cold && !converted)
-            for (int i = 0; i < IMAGE_PAIR_BLOCK; i += 64)
-                _mm_prefetch(w + AHEAD_BYTES + i, _MM_HINT_T0);
+        if (t->cold && !converted) ask_ahead(w, IMAGE_PAIR_BLOCK);
         add_block(w, converted, x, n_rows, acc);
     }
     UNROLL for (int r = 0; r < n_rows; r++)
@@ -163,5 +162,5 @@ static const struct bf16_unit unit = {
 static const char serves[] =
     "bf16 weights and activations: vdpbf16ps in the tiles' order; 2 x multiply-adds on a Zen 4";
 
-MATMUL_BF16_KERNEL(matmul, avx512bf16, QRN_CPU_AVX512 | QRN_CPU_AVX512_BF16);
-MATMUL_BF16_KERNEL(matmul_id, avx512bf16, QRN_CPU_AVX512 | QRN_CPU_AVX512_BF16);
+MATMUL_BF16_KERNEL(matmul, avx512bf16, unit, QRN_CPU_AVX512 | QRN_CPU_AVX512_BF16);
+MATMUL_BF16_KERNEL(matmul_id, avx512bf16, unit, QRN_CPU_AVX512 | QRN_CPU_AVX512_BF16);

@@ -91,5 +91,5 @@ static const struct bf16_unit unit = {
 
 static const char serves[] = "bf16 weights and activations: multiply-adds in the tiles' order";
 
-MATMUL_BF16_KERNEL(matmul, neon_bf16, QRN_CPU_NEON);
-MATMUL_BF16_KERNEL(matmul_id, neon_bf16, QRN_CPU_NEON);
+MATMUL_BF16_KERNEL(matmul, neon_bf16, unit, QRN_CPU_NEON);
+MATMUL_BF16_KERNEL(matmul_id, neon_bf16, unit, QRN_CPU_NEON);
