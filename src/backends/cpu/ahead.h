@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Memory that is read once and in order: weights of few rows, states.
+ * Memory that is read in order and was not read lately: weights of few rows, rows of activations.
  *
  * A line is asked for twice: for the second cache early enough to hide memory, for the first one just before
  * it is read.  With one of the two alone what the processor asks for by itself comes and goes with

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * add, mul, silu_mul, sigmoid_mul with AVX-512. */
+#include "backends/cpu/ahead.h"
 #include "backends/cpu/avx512/round_avx512.h"
 #include "backends/cpu/elementwise_walk.h"
 
@@ -8,6 +9,8 @@
     {                                                                                 \
         for (int64_t i = 0; i < n; i += 16) {                                         \
             const __mmask16 m = first_lanes(n - i);                                   \
+            ask_ahead(x + i, 64);                                                     \
+            ask_ahead(y + i, 64);                                                     \
             const __m512 a = _mm512_maskz_loadu_ps(m, x + i);                         \
             const __m512 b = _mm512_maskz_loadu_ps(m, y + i);                         \
             _mm512_mask_storeu_ps(out + i, m, formula);                               \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * l2_norm with AVX-512: squares are summed in float64. */
+#include "backends/cpu/ahead.h"
 #include "backends/cpu/avx512/vec_avx512.h"
 #include "backends/cpu/l2_norm_walk.h"
 
@@ -7,6 +8,7 @@ static double squares(const float *x, int64_t d)
 {
     __m512d lo = _mm512_setzero_pd(), hi = _mm512_setzero_pd();
     for (int64_t i = 0; i < d; i += 16) {
+        ask_ahead(x + i, 64);
         const __m512 v = _mm512_maskz_loadu_ps(first_lanes(d - i), x + i);
         const __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(v));
         const __m512d b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * rms_norm with AVX-512: squares are summed in float64. */
+#include "backends/cpu/ahead.h"
 #include "backends/cpu/avx512/round_avx512.h"
 #include "backends/cpu/rms_norm_walk.h"
 
@@ -13,6 +14,9 @@ static double squares(const struct rms_norm_row *r)
 {
     __m512d lo = _mm512_setzero_pd(), hi = _mm512_setzero_pd();
     for (int64_t i = 0; i < r->d; i += 16) {
+        ask_ahead(r->x + i, 64);
+        if (r->residual) ask_ahead(r->residual + i, 64);
+        if (r->gate) ask_ahead(r->gate + i, 64);
         const __m512 s = value(r, i, first_lanes(r->d - i));
         const __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(s));
         const __m512d b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(s, 1));
