@@ -52,13 +52,14 @@ struct bf16_unit {
     int64_t sums_rows;    /* for as many rows sums wait in the lane's memory; 0: never */
     enum bf16_x x;
     void (*product)(const struct bf16_tile *t);
-    const struct bf16_unit *one_row; /* better where no matrix meets more, or NULL */
+    const struct bf16_unit *one_row; /* better for a token alone, or NULL */
 };
 
 static inline const struct bf16_unit *bf16_unit_for(const struct matmul_job *j,
                                                     const struct bf16_unit *u)
 {
-    return u->one_row && j->most_rows == 1 ? u->one_row : u;
+    const int64_t n_tokens = j->ids ? j->n_tokens : j->most_rows;
+    return u->one_row && n_tokens == 1 ? u->one_row : u;
 }
 
 static inline int64_t bf16_blocks(const struct matmul_job *j)
@@ -349,14 +350,6 @@ static inline void bf16_run(const struct qrn_cpu_lane *lane, struct matmul_job *
         const struct matmul_job j = op_##_job(args);                          \
         return j.bf16 && drive_supports(&j);                                  \
     }                                                                         \
-    const struct qrn_kernel qrn_cpu_##op_##_##variant = {                     \
-        .op = QRN_OP_##op_,                                                   \
-        .name = "cpu." #op_ "." #variant,                                     \
-        .needs = (features),                                                  \
-        .serves = serves,                                                     \
-        .supports = op_##_supports,                                           \
-        .scratch_bytes = op_##_scratch,                                       \
-        .run = op_##_run,                                                     \
-    }
+    MATMUL_KERNEL_STRUCT(op_, variant, features)
 
 #endif

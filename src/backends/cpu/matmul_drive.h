@@ -440,6 +440,18 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
     if (u->leave) u->leave();
 }
 
+/* The kernel, from the functions of its op and the text serves. */
+#define MATMUL_KERNEL_STRUCT(op_, variant, features)      \
+    const struct qrn_kernel qrn_cpu_##op_##_##variant = { \
+        .op = QRN_OP_##op_,                               \
+        .name = "cpu." #op_ "." #variant,                 \
+        .needs = (features),                              \
+        .serves = serves,                                 \
+        .supports = op_##_supports,                       \
+        .scratch_bytes = op_##_scratch,                   \
+        .run = op_##_run,                                 \
+    }
+
 /* The functions of a kernel of one op, from unit(job), takes(job) and the text
  * serves, and the kernel. */
 #define MATMUL_KERNEL(op_, variant, features)                    \
@@ -460,14 +472,6 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
         const struct matmul_job j = op_##_job(args);             \
         return takes(&j) && drive_supports(&j);                  \
     }                                                            \
-    const struct qrn_kernel qrn_cpu_##op_##_##variant = {        \
-        .op = QRN_OP_##op_,                                      \
-        .name = "cpu." #op_ "." #variant,                        \
-        .needs = (features),                                     \
-        .serves = serves,                                        \
-        .supports = op_##_supports,                              \
-        .scratch_bytes = op_##_scratch,                          \
-        .run = op_##_run,                                        \
-    }
+    MATMUL_KERNEL_STRUCT(op_, variant, features)
 
 #endif

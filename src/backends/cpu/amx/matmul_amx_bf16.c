@@ -251,7 +251,7 @@ static const struct bf16_unit unit = {
 };
 
 static const char serves[] =
-    "bf16 weights and activations: tiles; 3 to 4 x multiply-adds on 512 rows";
+    "bf16 weights and activations: tiles; 3 to 4 x multiply-adds on 512 rows; one row by those";
 
 MATMUL_BF16_KERNEL(matmul, amx_bf16, unit, QRN_CPU_AVX512 | QRN_CPU_AMX_TILE | QRN_CPU_AMX_BF16);
 MATMUL_BF16_KERNEL(matmul_id, amx_bf16, unit, QRN_CPU_AVX512 | QRN_CPU_AMX_TILE | QRN_CPU_AMX_BF16);
