@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Packed weights and rounded rows for tests of joints of products. */
+ * Weights and rounded rows for tests of joints of products. */
 #ifndef QUERN_TESTS_JOINT_WEIGHTS_H
 #define QUERN_TESTS_JOINT_WEIGHTS_H
 
@@ -35,6 +35,15 @@ static inline struct qrn_tensor joint_rounded(struct joint_test *j, int64_t T, i
             blocks[b].sum[i / 16] = (int16_t)(blocks[b].sum[i / 16] + blocks[b].q[i]);
         }
     }
+    return t;
+}
+
+/* n0 random rows of n1 elements. */
+static inline struct qrn_tensor joint_bf16(struct joint_test *j, int64_t n0, int64_t n1)
+{
+    const struct qrn_tensor t = joint_test_poison(j, QRN_BF16, 2, (const int64_t[]){n0, n1});
+    uint16_t *x = joint_test_at(j, t.data);
+    for (int64_t i = 0; i < n0 * n1; i++) x[i] = qrn_float_to_bf16((float)rng_normal(&j->r));
     return t;
 }
 

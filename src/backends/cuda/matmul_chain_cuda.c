@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A joint of one token: the products from a mixer to the next one, with the norms and silu_mul between
- * them. */
-#include "backends/cuda/matmul_chain_cuda.h"
-
-#include "backends/cuda/joints.h"
-#include "backends/cuda/matmul_job.h"
-#include "backends/cuda/matmul_stream.h"
-#include "backends/cuda/norm_cuda.h"
-#include "core/overlap.h"
+ * Joints of one token: chains of products of packed weights. */
+#include "backends/cuda/matmul_chain.h"
 
 QRN_CUDA_IMAGE(matmul_chain_sm90a);
 
@@ -18,285 +11,29 @@ static const struct qrn_cuda_function chain_of[QRN_DTYPE_COUNT] = {
     CHAIN(Q4_0), CHAIN(Q4_K), CHAIN(Q5_K), CHAIN(Q6_K), CHAIN(Q8_0),
 };
 
-/* As of matmul_stream_cuda.c; WINDOW: bytes that a block has under way, what memory's latency takes, or all that is
- * small waits longer. */
-enum { LEAST_STAGES = 6, EARLY = 2, PACE = 18, WINDOW = 46 * 1024 };
+enum { LEAST_STAGES = 6, WINDOW = 46 * 1024 };
 
-/* --- links --- */
-
-static uint64_t address(const struct qrn_tensor *t)
+static bool takes(const struct qrn_weights_params *w)
 {
-    return t->n_dims ? (uint64_t)(uintptr_t)t->data : 0;
+    return chain_of[w->dtype].name;
 }
 
-/* One row of n elements in whole fours; an absent one too. */
-static bool is_row(const struct qrn_tensor *t, int64_t n)
-{
-    return !t->n_dims || (t->shape[t->n_dims - 1] == n && qrn_tensor_n_elements(t) == n &&
-                          qrn_is_contiguous(t) && (uintptr_t)t->data % 16 == 0);
-}
-
-/* The norm of what the product before has made. */
-static bool row_of_norm(const struct qrn_rms_norm_args *a, const struct qrn_tensor *made, int64_t n,
-                        struct qrn_chain_row *row)
-{
-    const struct qrn_tensor *const all[] = {&a->x,   &a->weight, &a->residual,
-                                            &a->sum, &a->out,    &a->rounded};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!is_row(all[i], n)) return false;
-    *row = (struct qrn_chain_row){.residual = a->residual.n_dims != 0,
-                                  .weight = address(&a->weight),
-                                  .sum = address(&a->sum),
-                                  .out = address(&a->out),
-                                  .rounded = address(&a->rounded),
-                                  .kind = QRN_CHAIN_NORM,
-                                  .n = (int32_t)n,
-                                  .eps = a->eps};
-    return a->x.data == made->data && !a->gate.n_dims && a->rounded.dtype == QRN_Q8_ACT &&
-           n > QRN_NORM_WARP_ROW && n <= QRN_CHAIN_NORM_PIECES * QRN_STREAM_WARPS * QRN_PIECE;
-}
-
-/* Element of made at which n elements of t begin, a multiple of 4; -1: they are not there. */
-static int64_t place_in(const struct qrn_tensor *t, int64_t n, const struct qrn_tensor *made)
-{
-    const uintptr_t at = ((uintptr_t)t->data - (uintptr_t)made->data) / sizeof(float);
-    const int64_t n_made = qrn_tensor_n_elements(made);
-    if (!is_row(t, n) || (uintptr_t)t->data < (uintptr_t)made->data || at > (uintptr_t)n_made)
-        return -1;
-    return (int64_t)at + n <= n_made ? (int64_t)at : -1;
-}
-
-static bool row_of_silu_mul(const struct qrn_silu_mul_args *a, const struct qrn_tensor *made,
-                            int64_t n, struct qrn_chain_row *row)
-{
-    const int64_t gate_at = place_in(&a->gate, n, made), up_at = place_in(&a->up, n, made);
-    *row = (struct qrn_chain_row){.rounded = address(&a->out),
-                                  .kind = QRN_CHAIN_SILU_MUL,
-                                  .n = (int32_t)n,
-                                  .gate_at = (int32_t)gate_at,
-                                  .up_at = (int32_t)up_at};
-    return gate_at >= 0 && up_at >= 0 && is_row(&a->out, n) && a->out.dtype == QRN_Q8_ACT;
-}
-
-/* What is between two products: the row of n elements that the second one meets. */
-static bool row_of(const struct qrn_step *step, const struct qrn_tensor *made, int64_t n,
-                   struct qrn_chain_row *row)
-{
-    if (n % QRN_PIECE || !is_row(made, qrn_tensor_n_elements(made))) return false;
-    return step->kernel == &qrn_cuda_silu_mul_rows ? row_of_silu_mul(step->args, made, n, row)
-                                                   : row_of_norm(step->args, made, n, row);
-}
-
-static bool link_of(const struct qrn_matmul_args *a, struct qrn_chain_link *l)
-{
-    struct qrn_matmul_params job;
-    if (!qrn_cuda_matmul_job(a, &job)) return false;
-    l->w = job.w, l->x = job.x.data, l->out = job.out.data;
-    return job.most_rows == 1 && job.n_matrices == 1 && !job.ids && job.x_dtype == QRN_Q8_ACT &&
-           job.w.n > 0 && job.w.n < 1 << 20 && job.w.k < 1 << 17 && is_row(&a->x, job.w.k) &&
-           chain_of[job.w.dtype].name;
-}
-
-/* --- what is written, and when --- */
-
-static const struct qrn_operand reads = {.access = QRN_READS};
-
-/* Whether steps write what t is, all of it; *some: a part of it. */
-static bool is_written(const struct qrn_tensor *t, const struct qrn_operand *o,
-                       const struct qrn_step *steps, size_t n_steps, bool *some)
-{
-    bool all = false;
-    for (size_t i = 0; i < n_steps && t->n_dims; i++)
-        for (size_t k = 0; k < steps[i].op->n_operands; k++) {
-            const struct qrn_operand *p = &steps[i].op->operands[k];
-            const struct qrn_tensor *u = qrn_operand_tensor(p, steps[i].args);
-            if (!(p->access & QRN_WRITES) || qrn_are_apart(o, t, p, u)) continue;
-            if (qrn_same_view(t, u))
-                all = true;
-            else
-                *some = true;
-        }
-    return all;
-}
-
-/* Whether t is apart from all that the steps write. */
-static bool stays(const struct qrn_tensor *t, const struct qrn_step *steps, size_t n_steps)
-{
-    bool some = false;
-    return !is_written(t, &reads, steps, n_steps, &some) && !some;
-}
-
-static void drop(uint64_t *store, const struct qrn_tensor *t)
-{
-    if (*store == address(t)) *store = 0;
-}
-
-/* Leaves out what is written again: what is left is written once, and in any order.  False: a part of
- * something is. */
-static bool drop_early(const struct qrn_step *steps, size_t n_steps, struct qrn_chain_link *links)
-{
-    bool some = false;
-    for (size_t i = 0; i < n_steps; i++)
-        for (size_t k = 0; k < steps[i].op->n_operands; k++) {
-            struct qrn_chain_link *l = &links[(i + 1) / 2];
-            const struct qrn_operand *o = &steps[i].op->operands[k];
-            const struct qrn_tensor *t = qrn_operand_tensor(o, steps[i].args);
-            if (!(o->access & QRN_WRITES) ||
-                !is_written(t, o, steps + i + 1, n_steps - i - 1, &some))
-                continue;
-            if (i % 2 == 0) {
-                drop(&l->out, t);
-            } else {
-                drop(&l->row.sum, t);
-                drop(&l->row.out, t);
-                drop(&l->row.rounded, t);
-            }
-        }
-    return !some;
-}
-
-/* Whether no step writes what a product reads from memory: its weights, the first one's row. */
-static bool products_are_safe(const struct qrn_step *steps, size_t n_steps)
-{
-    const struct qrn_matmul_args *first = steps[0].args;
-    for (size_t i = 0; i < n_steps; i += 2) {
-        const struct qrn_matmul_args *a = steps[i].args;
-        if (!stays(&a->w, steps, n_steps)) return false;
-    }
-    return stays(&first->x, steps, 1);
-}
-
-/* The residual stream lies in each block's shared memory from the first norm on.  Norms may write where it was read: the
- * last one's results are stored when all blocks have read it, and no other's are. */
-static bool norms_are_safe(const struct qrn_step *steps, size_t n_steps,
-                           struct qrn_matmul_chain_params *p)
-{
-    const struct qrn_rms_norm_args *before = NULL;
-    bool some = false;
-    for (size_t i = 1; i < n_steps; i += 2) {
-        const struct qrn_chain_row *row = &p->link[(i + 1) / 2].row;
-        const struct qrn_rms_norm_args *a = steps[i].args;
-        if (row->kind != QRN_CHAIN_NORM) continue;
-        if (!stays(&a->weight, steps, n_steps)) return false;
-        if (before ? !a->residual.n_dims || !qrn_same_view(&a->residual, &before->sum)
-                   : !stays(&a->residual, steps, i))
-            return false;
-        for (size_t k = 0; k < n_steps; k += 2)
-            if (!stays(&a->residual, &steps[k], 1)) return false;
-        (void)is_written(&a->residual, &reads, steps, n_steps, &some);
-        if (!before) p->residual = address(&a->residual), p->n_residual = row->n;
-        p->late_link = (int32_t)(i + 1) / 2;
-        before = a;
-    }
-    for (int i = 0; i < p->late_link; i++)
-        if (p->link[i].row.sum || p->link[i].row.out) return false;
-    return before && !some;
-}
-
-/* --- the launch --- */
-
-/* Where links exchange words; false: there are too many. */
-static bool place_words(const struct qrn_cuda *cuda, struct qrn_matmul_chain_params *p)
-{
-    enum { NOTES = 256 };
-    const int64_t handover = (int64_t)cuda->n_multiprocessors * QRN_PANEL_ROWS * 8;
-    int64_t at = 0;
-    p->notes = cuda->handover + (uint64_t)cuda->n_multiprocessors * QRN_CUDA_HANDOVER_BYTES;
-    p->stream.handover = p->notes + NOTES;
-    p->words = p->stream.handover + (uint64_t)handover;
-    for (int i = 0; i < p->n_links; i++) {
-        struct qrn_chain_link *l = &p->link[i];
-        const int64_t n_pieces = l->row.kind == QRN_CHAIN_SILU_MUL ? l->row.n / QRN_PIECE : 0;
-        l->pieces = (int32_t)at;
-        at += (n_pieces * QRN_CHAIN_Q8_HEAD + 3) / 4 * 4 + n_pieces * (QRN_PIECE / 4);
-        l->words = (int32_t)at;
-        if (i + 1 < p->n_links) at += (l->w.n + 3) / 4 * 4;
-    }
-    p->n_words = (int32_t)at;
-    return at <= QRN_CHAIN_SET_WORDS &&
-           NOTES + handover + 8 * (int64_t)QRN_CHAIN_SET_WORDS <= QRN_CUDA_EXCHANGE_BYTES;
-}
-
-static void share(struct qrn_chain_link *l, int64_t n_blocks)
-{
-    const int64_t n_groups = (l->w.n + QRN_PANEL_ROWS - 1) / QRN_PANEL_ROWS,
-                  n_panels = (l->w.k + QRN_PANEL_K - 1) / QRN_PANEL_K,
-                  n_shares = n_groups < n_blocks ? n_groups : n_blocks;
-    l->n_panels = (int32_t)n_panels;
-    l->n_blocks = (int32_t)n_shares;
-    l->share = (int32_t)(n_groups * n_panels / n_shares);
-    l->n_longer = (int32_t)(n_groups * n_panels % n_shares);
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* A ring of as many stages as fit beside the longest rows. */
-static bool lay_out(const struct qrn_cuda *cuda, struct qrn_matmul_chain_params *p,
-                    struct qrn_cuda_grid *grid)
-{
-    const int64_t n_blocks = cuda->n_multiprocessors,
-                  stage = QRN_STREAM_PANELS * p->link[0].w.panel_bytes,
-                  sums = qrn_stream_stage_sums(1) * (int64_t)sizeof(float),
-                  piece = QRN_PIECE * (int64_t)sizeof(float);
-    int64_t n_panels = 0, n_normed = 0;
-    for (int i = 0; i < p->n_links; i++) {
-        struct qrn_chain_link *l = &p->link[i];
-        share(l, n_blocks);
-        n_panels = larger(n_panels, l->n_panels);
-        if (l->row.kind != QRN_CHAIN_NORM) continue;
-        n_normed = larger(n_normed, l->row.n / QRN_PIECE);
-    }
-    const int64_t n_kept = (n_normed + n_blocks - 1) / n_blocks,
-                  of_x = n_panels * (QRN_STREAM_X + (int64_t)sizeof(float)) + 16,
-                  rest = of_x + (n_normed + n_kept) * piece;
-    int64_t n_stages = (QRN_FEW_MOST_SHARED - rest) / (stage + sums), window = WINDOW / stage;
-    if (n_stages > QRN_CHAIN_STAGES) n_stages = QRN_CHAIN_STAGES;
-    if (n_stages < LEAST_STAGES) return false;
-    if (window >= n_stages) window = n_stages - 1;
-    struct qrn_matmul_stream_params *s = &p->stream;
-    s->job.w = p->link[0].w;
-    s->job.tile_rows = 1;
-    s->n_panels = p->link[0].n_panels;
-    s->n_stages = (int32_t)n_stages;
-    s->n_early = EARLY;
-    s->pace = (int32_t)(stage / PACE);
-    s->stage_bytes = (int32_t)stage;
-    s->flip = QRN_STREAM_FLIP;
-    s->sums_at = (int32_t)(n_stages * stage);
-    s->x_at = s->sums_at + (int32_t)(n_stages * sums);
-    s->d_at = s->x_at + (int32_t)n_panels * QRN_STREAM_X;
-    p->window = (int32_t)(window < 1 ? 1 : window);
-    p->sum_at = (s->x_at + (int32_t)of_x) / 16 * 16;
-    p->kept_at = p->sum_at + (int32_t)(n_normed * piece);
-    *grid = (struct qrn_cuda_grid){
-        .n_blocks = n_blocks,
-        .n_threads = (unsigned)qrn_chain_threads(),
-        .shared_bytes = (unsigned)larger(p->kept_at + n_kept * piece, QRN_FEW_ALONE_SHARED),
-        .meets = true};
-    return true;
-}
-
-/* Products are the steps of even numbers. */
 static bool chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_step *steps,
                            size_t n_steps, struct qrn_matmul_chain_params *p,
                            struct qrn_cuda_grid *grid)
 {
-    const struct qrn_tensor *made = NULL;
-    if (!cuda->owns_context) return false;
-    *p = (struct qrn_matmul_chain_params){.n_links = (int32_t)(n_steps + 1) / 2};
-    for (int i = 0; i < p->n_links; i++) {
-        struct qrn_chain_link *l = &p->link[i];
-        const struct qrn_matmul_args *a = steps[2 * i].args;
-        if (!link_of(a, l) || l->w.dtype != p->link[0].w.dtype) return false;
-        if (made && (!row_of(&steps[2 * i - 1], made, l->w.k, &l->row) || l->row.rounded != l->x))
-            return false;
-        made = &a->out;
-    }
-    return products_are_safe(steps, n_steps) && drop_early(steps, n_steps, p->link) &&
-           norms_are_safe(steps, n_steps, p) && place_words(cuda, p) && lay_out(cuda, p, grid);
+    static const struct qrn_chain_form form = {QRN_Q8_ACT, QRN_CHAIN_Q8_HEAD, 128 / 4, takes};
+    if (!qrn_cuda_chain_of_steps(cuda, &form, steps, n_steps, p)) return false;
+    for (int i = 0; i < p->n_links; i++) p->link[i].group_rows = QRN_PANEL_ROWS;
+    const struct qrn_chain_ring ring = {.stage_bytes = QRN_STREAM_PANELS * p->link[0].w.panel_bytes,
+                                        .sums_bytes =
+                                            qrn_stream_stage_sums(1) * (int64_t)sizeof(float),
+                                        .x_bytes = QRN_STREAM_X,
+                                        .d_bytes = sizeof(float),
+                                        .least_stages = LEAST_STAGES,
+                                        .most_stages = QRN_CHAIN_STAGES,
+                                        .window_bytes = WINDOW};
+    return qrn_cuda_chain_lay_out(cuda, &ring, p, grid);
 }
 
 static bool matches(const struct qrn_cuda *cuda, const struct qrn_step *steps, size_t n_steps)
@@ -314,25 +51,4 @@ static void run(struct qrn_cuda_stream *s, const struct qrn_step *steps, size_t 
         qrn_cuda_launch(s, &chain_of[p.link[0].w.dtype], grid, &p);
 }
 
-#define JOINT(joint, n, ...)                                                               \
-    static bool matches_##joint(const struct qrn_cuda *cuda, const struct qrn_step *steps) \
-    {                                                                                      \
-        return matches(cuda, steps, n);                                                    \
-    }                                                                                      \
-    static void run_##joint(struct qrn_cuda_stream *s, const struct qrn_step *steps)       \
-    {                                                                                      \
-        run(s, steps, n);                                                                  \
-    }                                                                                      \
-    const struct qrn_cuda_joint qrn_cuda_joint_##joint = {                                 \
-        .name = #joint,                                                                    \
-        .kernels = {__VA_ARGS__},                                                          \
-        .n_steps = n,                                                                      \
-        .matches = matches_##joint,                                                        \
-        .run = run_##joint,                                                                \
-    };
-
-JOINT(chain_to_mixer, 7, &qrn_cuda_matmul_stream, &qrn_cuda_rms_norm_registers,
-      &qrn_cuda_matmul_stream, &qrn_cuda_silu_mul_rows, &qrn_cuda_matmul_stream,
-      &qrn_cuda_rms_norm_registers, &qrn_cuda_matmul_stream)
-JOINT(chain_to_end, 5, &qrn_cuda_matmul_stream, &qrn_cuda_rms_norm_registers,
-      &qrn_cuda_matmul_stream, &qrn_cuda_silu_mul_rows, &qrn_cuda_matmul_stream)
+QRN_CHAIN_JOINTS(chain, &qrn_cuda_matmul_stream);

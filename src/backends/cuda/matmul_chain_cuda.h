@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What one launch for a chain of products of packed weights is given. */
+ * What one launch for a chain of products is given. */
 #ifndef QUERN_BACKENDS_CUDA_MATMUL_CHAIN_CUDA_H
 #define QUERN_BACKENDS_CUDA_MATMUL_CHAIN_CUDA_H
 
@@ -38,12 +38,12 @@ struct qrn_chain_row {
 struct qrn_chain_link {
     struct qrn_chain_row row;
     struct qrn_weights_params w;
-    uint64_t x;   /* of the first link: a row of Q8_ACT */
+    uint64_t x;   /* of the first link: a row, rounded */
     uint64_t out; /* floats; 0: nowhere */
     /* Among words that are exchanged: outputs; rounded pieces of silu_mul's row. */
     int32_t words, pieces;
-    /* Shares (shares.cuh) of the first n_blocks blocks; panels of a group. */
-    int32_t share, n_longer, n_blocks, n_panels;
+    /* Shares (shares.cuh) of n_blocks blocks from first_block on; rows of a group, its panels. */
+    int32_t share, n_longer, n_blocks, first_block, group_rows, n_panels;
 };
 
 struct qrn_matmul_chain_params {

@@ -17,12 +17,27 @@ static __device__ __forceinline__ float qrn_float_of_word(uint32_t word)
     return __uint_as_float(~word);
 }
 
+/* Two halves of 16 bits likewise: 0 would be two NaNs that carry all that they can. */
+static __device__ __forceinline__ uint32_t qrn_word_of_pair(uint32_t pair)
+{
+    return ~pair ? ~pair : ~0x7fff7fffu;
+}
+
 static __device__ __forceinline__ void qrn_publish(uint32_t *word, uint32_t x)
 {
 #ifdef QRN_EMULATED
     *word = x;
 #else
     asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(x) : "memory");
+#endif
+}
+/* At a multiple of 8. */
+static __device__ __forceinline__ void qrn_publish_two(uint32_t *words, uint2 x)
+{
+#ifdef QRN_EMULATED
+    *(uint2 *)words = x;
+#else
+    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(words), "r"(x.x), "r"(x.y) : "memory");
 #endif
 }
 

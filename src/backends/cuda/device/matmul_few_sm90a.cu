@@ -12,19 +12,17 @@
  * writes the weights the ring is filled while the launch before runs; else that must have ended, but
  * the second cache is asked for the first ones.
  *
- * A warp reads a panel's weights from shared memory as fragments of mma: a lane 16 bytes of a row, four
- * lanes 64 that lie together.  Rows are dealt to lanes so that eight lanes meet all banks
- * (row_of_lane).  It leaves e, what its 8 mma make from 0, in shared memory, and another warp adds acc += e
+ * A warp reads a panel's weights from shared memory as fragments of mma; rows are dealt to lanes so that eight
+ * lanes meet all banks (matmul_few_panel.cuh).  It leaves e, what its 8 mma make from 0, in shared memory, and another warp adds acc += e
  * over the panels in ascending order: the bits of matmul_bf16.cu.
  *
  * Rows of x are rounded into shared memory once, whole, while the ring fills; those that are too long for it
  * are matmul_several_sm90a.cu's. */
+#include "backends/cuda/device/matmul_few_panel.cuh"
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/once.cuh"
 #include "backends/cuda/device/shares.cuh"
 #include "backends/cuda/device/x_bf16.cuh"
-#include "backends/cuda/device/wgmma.cuh"
-#include "backends/cuda/matmul_few_cuda.h"
 
 struct few_shared {
     char *ring;
@@ -156,33 +154,6 @@ static __device__ __forceinline__ void load_x(const qrn_matmul_few_params &p, co
         x[j] = r < p.n_rows ? *(const uint4 *)piece_of(from, r, 4 * j + t) : make_uint4(0, 0, 0, 0);
 }
 
-/* The row of eight that a lane has: two neighbours differ in bit 2, which swizzled lines of copies keep in
- * different banks. */
-static __device__ __forceinline__ int row_of_lane()
-{
-    const int group = qrn_lane() / 4;
-    return group / 2 | (group & 1) << 2;
-}
-
-/* Of 16 rows of a panel, those from 16 i on. */
-template <int ROWS>
-static __device__ __forceinline__ void multiply(const char *panel, int i, const uint4 (&x)[4], float (&e)[4])
-{
-    const int t = qrn_lane() % 4;
-    const char *rows = panel + (16 * i + row_of_lane()) * QRN_LINE;
-#pragma unroll
-    for (int n = 0; n < 4; n++) e[n] = 0.0f;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const char *at = rows + j / 2 * ROWS * QRN_LINE + ((4 * (j % 2) + t) ^ row_of_lane()) * 16;
-        const uint4 up = *(const uint4 *)at, down = *(const uint4 *)(at + 8 * QRN_LINE);
-        const uint32_t a[4] = {up.x, down.x, up.y, down.y}, b[4] = {up.z, down.z, up.w, down.w};
-        const uint32_t first[2] = {x[j].x, x[j].y}, second[2] = {x[j].z, x[j].w};
-        qrn_mma_bf16(e, a, first);
-        qrn_mma_bf16(e, b, second);
-    }
-}
-
 template <int ROWS>
 static __device__ __forceinline__ void multiplies(const qrn_matmul_few_params &p, const few_shared &s,
                                                   const qrn_share &share)
@@ -202,14 +173,14 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_few_params &p
         qrn_barrier_wait(&s.full[ring.at], ring.parity);
 #pragma unroll
         for (int i = 0; i < ROWS / 16; i++)
-            multiply<ROWS>(s.ring + ring.at * qrn_few_panel_bytes(ROWS), i, x, e[i]);
+            qrn_few_multiply<ROWS>(s.ring + ring.at * qrn_few_panel_bytes(ROWS), i, x, e[i]);
         qrn_barrier_arrive_warp(&s.empty[ring.at]);
         float *sums = s.sums + ring.at * p.n_rows * QRN_FEW_P;
         qrn_barrier_wait(&s.taken[ring.at], ring.parity ^ 1);
 #pragma unroll
         for (int n = 0; n < ROWS / 4; n++)
             if (column + n % 2 < p.n_rows)
-                sums[(column + n % 2) * QRN_FEW_P + 8 * (n / 2) + row_of_lane()] = e[n / 4][n % 4];
+                sums[(column + n % 2) * QRN_FEW_P + 8 * (n / 2) + qrn_few_row_of_lane()] = e[n / 4][n % 4];
         qrn_barrier_arrive_warp(&s.done[ring.at]);
         walk.next(share, p.n_panels, ring.next_of<QRN_FEW_WARPS>(warp, p.n_slots));
     }

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT
+ * Joints of one token: chains of products of bf16 weights in rows. */
+#include "backends/cuda/matmul_chain_bf16_cuda.h"
+
+#include "backends/cuda/matmul_chain.h"
+#include "backends/cuda/tensor_map.h"
+
+QRN_CUDA_IMAGE(matmul_chain_bf16_sm90a);
+
+/* Each warp that multiplies has a stage at least. */
+enum { LEAST_STAGES = QRN_STREAM_WARPS, WINDOW = 46 * 1024 };
+
+static struct qrn_tensor_box box_of(const struct qrn_weights_params *w, int rows)
+{
+    return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)w->w.data,
+                                   .dtype = QRN_BF16,
+                                   .n = w->k,
+                                   .n_rows = w->n,
+                                   .n_matrices = 1,
+                                   .row_bytes = w->w.stride[2],
+                                   .box_n = QRN_FEW_BOX_K,
+                                   .box_rows = rows};
+}
+
+static bool takes(const struct qrn_weights_params *w)
+{
+    const struct qrn_tensor_box box = box_of(w, QRN_PANEL_ROWS);
+    return w->dtype == QRN_BF16 && !w->packed && qrn_cuda_can_map(&box);
+}
+
+/* Half as many rows where groups of 32 leave blocks without one. */
+static int choose_rows(const struct qrn_cuda *cuda, const struct qrn_weights_params *w)
+{
+    const int64_t n_groups = (w->n + QRN_PANEL_ROWS - 1) / QRN_PANEL_ROWS;
+    return n_groups < cuda->n_multiprocessors ? QRN_PANEL_ROWS / 2 : QRN_PANEL_ROWS;
+}
+
+static bool chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_step *steps,
+                           size_t n_steps, struct qrn_matmul_chain_params *p,
+                           struct qrn_cuda_grid *grid)
+{
+    static const struct qrn_chain_form form = {QRN_BF16, 0, QRN_CHAIN_BF16_WORDS, takes};
+    static const struct qrn_chain_ring ring = {.alignment = 1024, /* a map's swizzled boxes */
+                                               .stage_bytes = QRN_CHAIN_BF16_STAGE,
+                                               .sums_bytes = QRN_CHAIN_BF16_SUMS,
+                                               .x_bytes = QRN_FEW_X,
+                                               .least_stages = LEAST_STAGES,
+                                               .most_stages = QRN_CHAIN_STAGES,
+                                               .window_bytes = WINDOW};
+    if (!qrn_cuda_chain_of_steps(cuda, &form, steps, n_steps, p)) return false;
+    for (int i = 0; i < p->n_links; i++)
+        p->link[i].group_rows = choose_rows(cuda, &p->link[i].w);
+    return qrn_cuda_chain_lay_out(cuda, &ring, p, grid);
+}
+
+static bool matches(const struct qrn_cuda *cuda, const struct qrn_step *steps, size_t n_steps)
+{
+    struct qrn_matmul_chain_params p;
+    struct qrn_cuda_grid grid;
+    return chain_of_steps(cuda, steps, n_steps, &p, &grid);
+}
+
+/* Weights in rows may have been written by any op: they are copied before the launch's turn where none of the graph
+ * did. */
+static bool weights_stay(const struct qrn_cuda_stream *s, const struct qrn_step *steps,
+                         size_t n_steps)
+{
+    for (size_t i = 0; i < n_steps; i += 2)
+        if (!qrn_cuda_step_operand_stays(s, &steps[i], "w")) return false;
+    return true;
+}
+
+static void run(struct qrn_cuda_stream *s, const struct qrn_step *steps, size_t n_steps)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_matmul_chain_bf16_sm90a,
+                                               "qrn_matmul_chain_bf16", QRN_FEW_MOST_SHARED};
+    struct qrn_matmul_chain_bf16_params p = {{{{0}}}};
+    struct qrn_cuda_grid grid;
+    if (!chain_of_steps(s->cuda, steps, n_steps, &p.chain, &grid)) return;
+    if (!weights_stay(s, steps, n_steps)) p.chain.stream.n_early = 0;
+    for (int i = 0; i < p.chain.n_links; i++) {
+        const struct qrn_chain_link *l = &p.chain.link[i];
+        const struct qrn_tensor_box box = box_of(&l->w, l->group_rows);
+        qrn_cuda_tensor_map(s, &box, &p.w[i]);
+    }
+    qrn_cuda_launch(s, &f, grid, &p);
+}
+
+QRN_CHAIN_JOINTS(chain_bf16, &qrn_cuda_matmul_few);
