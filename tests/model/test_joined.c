@@ -32,31 +32,43 @@ static float *decode(struct qrn_device *dev, const char *file, long *n)
     return logits;
 }
 
-static void test_decode(void **state)
+static void test_type(const char *type)
 {
-    (void)state;
-    char dir[512], file[512];
+    char dir[512], name[32], file[512];
     struct qrn_error err;
     long n_joined, n_apart;
     struct qrn_device *joined = op_test_open_gpu(&err);
     if (!joined) skip();
-    (void)snprintf(dir, sizeof dir, "%s", temp_path("wide"));
-    (void)snprintf(file, sizeof file, "%s", temp_path("wide.gguf"));
+    (void)snprintf(dir, sizeof dir, "%s", temp_path(type));
+    (void)snprintf(name, sizeof name, "%s.gguf", type);
+    (void)snprintf(file, sizeof file, "%s", temp_path(name));
     assert_int_equal(mkdir(dir, 0777), 0);
     toy_model_write(dir, TOY_WIDE);
-    const struct qrn_quantize_options o = {.path = dir, .out_path = file, .type = "Q8_0"};
+    const struct qrn_quantize_options o = {.path = dir, .out_path = file, .type = type};
     if (qrn_quantize(&o, &err) != QRN_OK) fail_msg("%s", err.text);
     float *got = decode(joined, file, &n_joined),
           *want = decode(op_test_open_gpu_apart(&err), file, &n_apart);
     if (n_apart && n_apart - n_joined != N * SAVED)
-        fail_msg("%ld launches of %ld, wants %d less", n_joined, n_apart, N * SAVED);
+        fail_msg("%s: %ld launches of %ld, wants %d less", type, n_joined, n_apart, N * SAVED);
     assert_memory_equal(got, want, sizeof(float) * N * VOCAB);
     free(got);
     free(want);
 }
 
+static void test_packed(void **state)
+{
+    (void)state;
+    test_type("Q8_0");
+}
+
+static void test_bf16(void **state)
+{
+    (void)state;
+    test_type("BF16");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_decode)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
