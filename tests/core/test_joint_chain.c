@@ -64,8 +64,8 @@ static const struct row rows[] = {
 /* With bf16 weights. */
 static const struct row bf16_shapes[] = {
     {QRN_BF16, 512, 768, 1024, 1056, NONE, 6, "groups that blocks share"},
-    {QRN_BF16, 200, 640, 896, 70, NONE, 6, "a first row of no whole pieces, a last group of six rows"},
-    {QRN_BF16, 8, 1024, 256, 18, NONE, 6, "fewer groups than blocks, one piece of eight elements"},
+    {QRN_BF16, 192, 640, 896, 70, NONE, 6, "a first row of no whole pieces, a last group of six rows"},
+    {QRN_BF16, 64, 1024, 256, 18, NONE, 6, "fewer groups than blocks, half a piece"},
     {QRN_BF16, 128, 6144, 128, 64, NONE, 6, "as long a stream as there may be"},
     {QRN_BF16, 128, 640, 6528, 128, NONE, 6, "more pieces than all threads take at once"},
 };
@@ -73,7 +73,7 @@ static const struct row bf16_rows[] = {
     {QRN_BF16, 128, 6272, 128, 64, NONE, 0, "a longer stream than there may be"},
     {QRN_BF16, 512, 512, 512, 64, NONE, 0, "one that a warp norms"},
     {QRN_BF16, 256, 768, 416, 64, NONE, 0, "gates of no whole pieces"},
-    {QRN_BF16, 204, 768, 512, 64, NONE, 0, "weights that no map takes"},
+    {QRN_BF16, 200, 768, 512, 64, NONE, 0, "a row of no whole boxes"},
     {QRN_BF16, 256, 768, 512, 0, NO_END, 4, "the last layer"},
     {QRN_BF16, 256, 768, 512, 96, NO_RESIDUAL, 4, "no residual stream"},
     {QRN_BF16, 256, 768, 512, 96, NORMED_STAYS, 4, "floats of the first norm"},

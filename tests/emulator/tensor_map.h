@@ -8,8 +8,7 @@
 struct emulated_map {
     const void *data;
     uint64_t dims[4], strides[3]; /* elements, bytes */
-    int n_bytes, box[2];          /* of an element; elements and rows */
-    int none;                     /* no padding: what is in it could look like an address */
+    int n_bytes, box[3];          /* of an element; elements, rows, matrices */
 };
 
 #endif

@@ -10,22 +10,27 @@ QRN_CUDA_IMAGE(matmul_chain_bf16_sm90a);
 /* Each warp that multiplies has a stage at least. */
 enum { LEAST_STAGES = QRN_STREAM_WARPS, WINDOW = 46 * 1024 };
 
+/* A stage: each 64 k are a matrix of their own.  Two panels of 16 rows follow each other, of which the second one may be
+ * another block's, or past the end and 0. */
 static struct qrn_tensor_box box_of(const struct qrn_weights_params *w, int rows)
 {
     return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)w->w.data,
                                    .dtype = QRN_BF16,
-                                   .n = w->k,
+                                   .n = QRN_FEW_BOX_K,
                                    .n_rows = w->n,
-                                   .n_matrices = 1,
+                                   .n_matrices = w->k / QRN_FEW_BOX_K,
                                    .row_bytes = w->w.stride[2],
+                                   .matrix_bytes = QRN_FEW_BOX_K * 2,
                                    .box_n = QRN_FEW_BOX_K,
-                                   .box_rows = rows};
+                                   .box_rows = rows,
+                                   .box_matrices = QRN_CHAIN_BF16_STAGE / (rows * QRN_FEW_BOX_K * 2)};
 }
 
 static bool takes(const struct qrn_weights_params *w)
 {
     const struct qrn_tensor_box box = box_of(w, QRN_PANEL_ROWS);
-    return w->dtype == QRN_BF16 && !w->packed && qrn_cuda_can_map(&box);
+    return w->dtype == QRN_BF16 && !w->packed && w->k % QRN_FEW_BOX_K == 0 &&
+           qrn_cuda_can_map(&box);
 }
 
 /* Half as many rows where groups of 32 leave blocks without one. */

@@ -16,7 +16,7 @@ enum {
 };
 
 struct qrn_matmul_chain_bf16_params {
-    struct qrn_tensor_map w[QRN_CHAIN_LINKS]; /* in boxes of group_rows by QRN_FEW_BOX_K */
+    struct qrn_tensor_map w[QRN_CHAIN_LINKS]; /* a box is a stage */
     struct qrn_matmul_chain_params chain;
     uint8_t rest[16];
 };

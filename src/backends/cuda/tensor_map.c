@@ -30,7 +30,8 @@ void qrn_cuda_tensor_map(struct qrn_cuda_stream *s, const struct qrn_tensor_box 
     const cuuint64_t matrix =
         b->matrix_bytes > 0 ? (cuuint64_t)b->matrix_bytes : (cuuint64_t)(b->row_bytes * b->n_rows);
     const cuuint64_t strides[2] = {(cuuint64_t)b->row_bytes, matrix};
-    const cuuint32_t box[3] = {(cuuint32_t)b->box_n, (cuuint32_t)b->box_rows, 1},
+    const cuuint32_t box[3] = {(cuuint32_t)b->box_n, (cuuint32_t)b->box_rows,
+                               b->box_matrices ? (cuuint32_t)b->box_matrices : 1},
                      steps[3] = {1, 1, 1};
     if (s->result != CUDA_SUCCESS) return;
     s->result = s->cuda->driver.tensor_map(

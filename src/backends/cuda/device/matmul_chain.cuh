@@ -128,20 +128,21 @@ static __device__ __forceinline__ void qrn_chain_copies(const Weights &weights, 
 #pragma unroll 1
     for (int i = 0; i < p.n_links; i++) {
         const qrn_chain_link &l = p.link[i];
+        const int n_panels = l.n_panels, stage_panels = weights.stage_panels(l);
         const qrn_share share = qrn_chain_share(l);
         qrn_share_walk walk;
-        for (walk.start(share, l.n_panels); walk.end; walk.next_piece(share, l.n_panels)) {
+        for (walk.start(share, n_panels); walk.end; walk.next_piece(share, n_panels)) {
             typename Weights::source source(weights, i, walk);
 #pragma unroll 1
-            for (int left = walk.end - walk.panel; left > 0; left -= weights.stage_panels(l)) {
+            for (int left = walk.end - walk.panel; left > 0; left -= stage_panels) {
                 if (n >= p.stream.n_stages) qrn_barrier_wait(&s.stream.places[ring.at].taken, ring.parity ^ 1);
                 else if (n >= p.stream.n_early) pace.wait();
                 if (n++ >= p.window) {
                     qrn_barrier_wait(&s.stream.places[behind.at].full, behind.parity);
                     behind.next(p.stream.n_stages);
                 }
-                source.copy(weights, l, s.stream.ring + ring.at * p.stream.stage_bytes,
-                            &s.stream.places[ring.at].full, left, once);
+                source.copy(weights, s.stream.ring + ring.at * p.stream.stage_bytes, &s.stream.places[ring.at].full, left,
+                            once);
                 ring.next(p.stream.n_stages);
             }
         }

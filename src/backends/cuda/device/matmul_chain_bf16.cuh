@@ -82,23 +82,21 @@ struct qrn_chain_bf16 {
         }
     }
 
-    /* Stages of a piece of a share, one after the other: boxes of 64 k. */
+    /* Stages of a piece of a share, one after the other: a box each, which begins with that 64 k of these rows. */
     struct source {
         const qrn_tensor_map *map;
-        int k, row;
+        int row, at, step;
 
         __device__ __forceinline__ source(const qrn_chain_bf16 &w, int i, const qrn_share_walk &walk)
-            : map(&w.p.w[i]), k(walk.panel * QRN_PANEL_K), row(walk.group * w.p.chain.link[i].group_rows)
+            : map(&w.p.w[i]), row(walk.group * w.p.chain.link[i].group_rows), at(walk.panel * 2),
+              step(stage_panels(w.p.chain.link[i]) * 2)
         {
         }
-        __device__ __forceinline__ void copy(const qrn_chain_bf16 &, const qrn_chain_link &l, char *to,
-                                             qrn_barrier *full, int left, uint64_t hint)
+        __device__ __forceinline__ void copy(const qrn_chain_bf16 &, char *to, qrn_barrier *full, int, uint64_t hint)
         {
-            const int box_bytes = l.group_rows * QRN_LINE, n = 2 * min(left, stage_panels(l));
-            qrn_barrier_arrive_expecting(full, n * box_bytes);
-#pragma unroll 1
-            for (int i = 0; i < n; i++, to += box_bytes, k += QRN_FEW_BOX_K)
-                qrn_tensor_copy_hinted(to, map, k, row, 0, full, hint);
+            qrn_barrier_arrive_expecting(full, QRN_CHAIN_BF16_STAGE);
+            qrn_tensor_copy_hinted(to, map, 0, row, at, full, hint);
+            at += step;
         }
     };
 

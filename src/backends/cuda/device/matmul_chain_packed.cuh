@@ -119,8 +119,8 @@ template <int dtype> struct qrn_chain_packed {
             : from(qrn_panel_at(w.p.link[i].w, 0, walk.group, walk.panel))
         {
         }
-        __device__ __forceinline__ void copy(const qrn_chain_packed &w, const qrn_chain_link &, char *to,
-                                             qrn_barrier *full, int left, uint64_t hint)
+        __device__ __forceinline__ void copy(const qrn_chain_packed &w, char *to, qrn_barrier *full, int left,
+                                             uint64_t hint)
         {
             const qrn_matmul_stream_params &stream = w.p.stream;
             const int bytes = left >= QRN_STREAM_PANELS ? stream.stage_bytes : left * (int)stream.job.w.panel_bytes;
