@@ -37,14 +37,14 @@ static __device__ __forceinline__ uint32_t *qrn_chain_words(const qrn_matmul_cha
     return (uint32_t *)(uintptr_t)p.words + (epoch & 1) * QRN_CHAIN_SET_WORDS + at;
 }
 
-/* Sums that a block hands over to the next one; each link of each launch has a tag of its own, so nothing is cleared. */
+/* Sums that a block hands over to the next one; each link of each launch has a tag of its own, so nothing is cleared.
+ * x: what was seen there before. */
 static __device__ __forceinline__ uint64_t qrn_chain_tag(uint32_t epoch, int link)
 {
     return (uint64_t)(epoch * QRN_CHAIN_LINKS + link + 1) << 32;
 }
-static __device__ __forceinline__ float qrn_chain_take_over(const uint64_t *from, uint64_t tag)
+static __device__ __forceinline__ float qrn_chain_take_over(const uint64_t *from, uint64_t tag, uint64_t x)
 {
-    uint64_t x = qrn_load_relaxed(from + qrn_lane());
     while (!__all_sync(QRN_ALL_OF_WARP, x >> 32 == tag >> 32)) {
         qrn_yield();
         x = qrn_load_relaxed(from + qrn_lane());
@@ -86,10 +86,8 @@ static __device__ __forceinline__ void qrn_chain_multiplies(const Weights &weigh
     const int team = qrn_warp() / Weights::TEAM;
     int next = team < p.stream.n_stages ? team : INT32_MAX / 2; /* stages to the team's next one */
     qrn_ring_place ring;
+    uint32_t epoch = 0;
     ring.at = team;
-    qrn_grid_waits();
-    const uint32_t epoch = qrn_chain_epoch(p);
-    qrn_chain_ask_residual(p, s);
 #pragma unroll 1
     for (int i = 0; i < p.n_links; i++) {
         const qrn_chain_link &l = p.link[i];
@@ -97,6 +95,11 @@ static __device__ __forceinline__ void qrn_chain_multiplies(const Weights &weigh
         const qrn_share share = qrn_chain_share(l);
         qrn_share_walk walk;
         walk.start(share, n_panels);
+        if (i == 0) {
+            qrn_grid_waits();
+            epoch = qrn_chain_epoch(p);
+            qrn_chain_ask_residual(p, s);
+        }
         qrn_chain_make_x(weights, p, i, epoch, s);
         for (; walk.end; walk.next_piece(share, n_panels)) {
             const int n = walk.end - walk.panel, n_stages = weights.stages(l, n);
@@ -168,10 +171,12 @@ static __device__ __forceinline__ void qrn_chain_adds(const Weights &weights, co
                   stage_panels = weights.stage_panels(l);
         uint32_t *words = i + 1 < p.n_links ? qrn_chain_words(p, epoch, l.words) : nullptr;
         float *out = (float *)(uintptr_t)l.out;
+        uint64_t seen = 0; /* of what is handed over, which is asked for a group ahead */
         qrn_share_walk walk;
         for (walk.start(share, n_panels); walk.end; walk.next_piece(share, n_panels)) {
             float acc[1] = {0.0f};
-            if (walk.panel) acc[0] = qrn_chain_take_over(handover, qrn_chain_tag(epoch, i));
+            if (walk.panel) acc[0] = qrn_chain_take_over(handover, qrn_chain_tag(epoch, i), seen);
+            else seen = qrn_load_relaxed(handover + qrn_lane());
             int left = walk.end - walk.panel;
 #pragma unroll 1
             for (; left >= Weights::ADDED * stage_panels; left -= Weights::ADDED * stage_panels)

@@ -108,7 +108,8 @@ static __device__ __forceinline__ void qrn_chain_norm(const qrn_chain_row &row, 
                                                       const qrn_chain_shared &s)
 {
     enum { N = QRN_CHAIN_NORM_PIECES };
-    if (row.n <= (N - 1) * QRN_STREAM_WARPS * QRN_PIECE) qrn_chain_norm_of<Weights, N - 1>(row, words, s);
+    if (row.n <= QRN_STREAM_WARPS * QRN_PIECE) qrn_chain_norm_of<Weights, 1>(row, words, s);
+    else if (row.n <= (N - 1) * QRN_STREAM_WARPS * QRN_PIECE) qrn_chain_norm_of<Weights, N - 1>(row, words, s);
     else qrn_chain_norm_of<Weights, N>(row, words, s);
 }
 
