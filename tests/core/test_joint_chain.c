@@ -64,7 +64,8 @@ static const struct row rows[] = {
 /* With bf16 weights. */
 static const struct row bf16_shapes[] = {
     {QRN_BF16, 512, 768, 1024, 1056, NONE, 6, "groups that blocks share"},
-    {QRN_BF16, 192, 640, 896, 70, NONE, 6, "a first row of no whole pieces, a last group of six rows"},
+    {QRN_BF16, 192, 640, 896, 70, NONE, 6,
+     "a first row of no whole pieces, a last group of six rows"},
     {QRN_BF16, 64, 1024, 256, 18, NONE, 6, "fewer groups than blocks, half a piece"},
     {QRN_BF16, 128, 6144, 128, 64, NONE, 6, "as long a stream as there may be"},
     {QRN_BF16, 128, 640, 6528, 128, NONE, 6, "more pieces than all threads take at once"},
@@ -132,7 +133,8 @@ static struct qrn_matmul_args product(struct joint_test *j, struct qrn_device *d
     const int64_t k = x.shape[1];
     const bool in_rows = dtype == QRN_BF16;
     return (struct qrn_matmul_args){
-        .w = in_rows ? joint_bf16(j, n, k) : joint_packed(j, dev, dtype, 2, (const int64_t[]){n, k}),
+        .w =
+            in_rows ? joint_bf16(j, n, k) : joint_packed(j, dev, dtype, 2, (const int64_t[]){n, k}),
         .x = x,
         .out = out,
         .activation = in_rows ? QRN_ACT_BF16 : QRN_ACT_Q8,
@@ -169,8 +171,7 @@ static void make(struct joint_test *j, struct qrn_device *dev, const struct row 
     c->mixer_norm = c->mlp_norm;
     c->mixer_norm.weight = joint_test_filled(j, 1.0, 1, &d);
     c->mixer_norm.out = normed;
-    if (!c->ends)
-        c->next = product(j, dev, z->dtype, z->next, row, poison(j, QRN_F32, T, z->next));
+    if (!c->ends) c->next = product(j, dev, z->dtype, z->next, row, poison(j, QRN_F32, T, z->next));
     switch (z->oddity) {
     case NO_RESIDUAL:
         c->mlp_norm.residual = c->mlp_norm.sum = none;
@@ -293,7 +294,8 @@ static void test_several(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_bf16_rows),
-                                       cmocka_unit_test(test_bf16_shapes), cmocka_unit_test(test_several)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows), cmocka_unit_test(test_bf16_rows),
+        cmocka_unit_test(test_bf16_shapes), cmocka_unit_test(test_several)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

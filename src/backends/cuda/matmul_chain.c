@@ -80,9 +80,9 @@ static bool link_of(const struct qrn_matmul_args *a, const struct qrn_chain_form
     struct qrn_matmul_params job;
     if (!qrn_cuda_matmul_job(a, &job)) return false;
     l->w = job.w, l->x = job.x.data, l->out = job.out.data;
-    return job.most_rows == 1 && job.n_matrices == 1 && !job.ids && job.x_dtype == (int32_t)form->x &&
-           job.w.n > 0 && job.w.n < 1 << 20 && job.w.k < 1 << 17 && is_row(&a->x, job.w.k) &&
-           form->takes(&job.w);
+    return job.most_rows == 1 && job.n_matrices == 1 && !job.ids &&
+           job.x_dtype == (int32_t)form->x && job.w.n > 0 && job.w.n < 1 << 20 &&
+           job.w.k < 1 << 17 && is_row(&a->x, job.w.k) && form->takes(&job.w);
 }
 
 /* --- what is written, and when --- */
@@ -218,8 +218,8 @@ bool qrn_cuda_chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_chain
         struct qrn_chain_link *l = &p->link[i];
         const struct qrn_matmul_args *a = steps[2 * i].args;
         if (!link_of(a, form, l) || l->w.dtype != p->link[0].w.dtype) return false;
-        if (made && (!row_of(&steps[2 * i - 1], made, form->x, l->w.k, &l->row) ||
-                     l->row.rounded != l->x))
+        if (made &&
+            (!row_of(&steps[2 * i - 1], made, form->x, l->w.k, &l->row) || l->row.rounded != l->x))
             return false;
         made = &a->out;
     }
@@ -291,8 +291,8 @@ bool qrn_cuda_chain_lay_out(const struct qrn_cuda *cuda, const struct qrn_chain_
     *grid = (struct qrn_cuda_grid){
         .n_blocks = n_blocks,
         .n_threads = (unsigned)qrn_chain_threads(),
-        .shared_bytes = (unsigned)larger(ring->alignment + p->kept_at + n_kept * piece,
-                                         QRN_FEW_ALONE_SHARED),
+        .shared_bytes =
+            (unsigned)larger(ring->alignment + p->kept_at + n_kept * piece, QRN_FEW_ALONE_SHARED),
         .meets = true};
     return true;
 }

@@ -18,11 +18,12 @@ struct qrn_chain_form {
 
 /* Shared memory: a ring of as many stages as fit beside the longest rows. */
 struct qrn_chain_ring {
-    int64_t alignment; /* bytes that are lost to it */
+    int64_t alignment;               /* bytes that are lost to it */
     int64_t stage_bytes, sums_bytes; /* of a stage: weights; sums of its rows */
-    int64_t x_bytes, d_bytes; /* of 128 k of x */
+    int64_t x_bytes, d_bytes;        /* of 128 k of x */
     int64_t least_stages, most_stages;
-    int64_t window_bytes; /* that a block has under way: what memory's latency takes, or all that is small waits longer */
+    int64_t
+        window_bytes; /* that a block has under way: what memory's latency takes, or all that is small waits longer */
 };
 
 /* Whether the steps, as a joint names them, are a chain; p is then what they are, without shares. */

@@ -7,8 +7,9 @@
 
 QRN_CUDA_IMAGE(matmul_chain_bf16_sm90a);
 
-/* Each warp that multiplies has a stage at least. */
-enum { LEAST_STAGES = QRN_STREAM_WARPS, WINDOW = 46 * 1024 };
+/* Each warp that multiplies has a stage at least.  WINDOW: bytes that a block has under way; LONG_WINDOW: where its
+ * weights are LONG rings and more, so that memory's throughput counts more than what is small. */
+enum { LEAST_STAGES = QRN_STREAM_WARPS, WINDOW = 32 * 1024, LONG_WINDOW = 64 * 1024, LONG = 8 };
 
 /* A stage: each 64 k are a matrix of their own.  Two panels of 16 rows follow each other, of which the second one may be
  * another block's, or past the end and 0. */
@@ -23,7 +24,8 @@ static struct qrn_tensor_box box_of(const struct qrn_weights_params *w, int rows
                                    .matrix_bytes = QRN_FEW_BOX_K * 2,
                                    .box_n = QRN_FEW_BOX_K,
                                    .box_rows = rows,
-                                   .box_matrices = QRN_CHAIN_BF16_STAGE / (rows * QRN_FEW_BOX_K * 2)};
+                                   .box_matrices =
+                                       QRN_CHAIN_BF16_STAGE / (rows * QRN_FEW_BOX_K * 2)};
 }
 
 static bool takes(const struct qrn_weights_params *w)
@@ -40,6 +42,14 @@ static int choose_rows(const struct qrn_cuda *cuda, const struct qrn_weights_par
     return n_groups < cuda->n_multiprocessors ? QRN_PANEL_ROWS / 2 : QRN_PANEL_ROWS;
 }
 
+static bool is_long(const struct qrn_cuda *cuda, const struct qrn_matmul_chain_params *p)
+{
+    const int64_t ring = (int64_t)p->stream.n_stages * QRN_CHAIN_BF16_STAGE;
+    int64_t n_bytes = 0;
+    for (int i = 0; i < p->n_links; i++) n_bytes += p->link[i].w.n * p->link[i].w.k * 2;
+    return n_bytes / cuda->n_multiprocessors >= LONG * ring;
+}
+
 static bool chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_step *steps,
                            size_t n_steps, struct qrn_matmul_chain_params *p,
                            struct qrn_cuda_grid *grid)
@@ -53,9 +63,10 @@ static bool chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_step *s
                                                .most_stages = QRN_CHAIN_STAGES,
                                                .window_bytes = WINDOW};
     if (!qrn_cuda_chain_of_steps(cuda, &form, steps, n_steps, p)) return false;
-    for (int i = 0; i < p->n_links; i++)
-        p->link[i].group_rows = choose_rows(cuda, &p->link[i].w);
-    return qrn_cuda_chain_lay_out(cuda, &ring, p, grid);
+    for (int i = 0; i < p->n_links; i++) p->link[i].group_rows = choose_rows(cuda, &p->link[i].w);
+    if (!qrn_cuda_chain_lay_out(cuda, &ring, p, grid)) return false;
+    if (is_long(cuda, p)) p->window = LONG_WINDOW / QRN_CHAIN_BF16_STAGE;
+    return true;
 }
 
 static bool matches(const struct qrn_cuda *cuda, const struct qrn_step *steps, size_t n_steps)

@@ -9,7 +9,7 @@ QRN_PARAMS_BEGIN
 
 enum {
     QRN_CHAIN_LINKS = 4,
-    QRN_CHAIN_STAGES = 20,     /* of the ring, at most */
+    QRN_CHAIN_STAGES = 24,     /* of the ring, at most */
     QRN_CHAIN_NORM_PIECES = 4, /* of 128 elements, that each warp has of a row that is normed */
     QRN_CHAIN_Q8_HEAD = 5,     /* words of d and sums of a block of Q8_ACT */
     QRN_CHAIN_SET_WORDS = 96 * 1024 /* that a launch may exchange */

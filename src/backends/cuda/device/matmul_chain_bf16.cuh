@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * bf16 weights in rows in a chain of products (matmul_chain.cuh): a stage is a panel of 32 rows, or two of 16 rows,
- * which a warp multiplies as matmul_few_sm90a.cu does; the row of x lies in shared memory as it does elsewhere. */
+ * which is one box of a map.  A warp multiplies it as matmul_few_sm90a.cu does; the row of x lies in shared memory as it
+ * does elsewhere. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_BF16_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_BF16_CUH
 

@@ -12,9 +12,9 @@
  * writes the weights the ring is filled while the launch before runs; else that must have ended, but
  * the second cache is asked for the first ones.
  *
- * A warp reads a panel's weights from shared memory as fragments of mma; rows are dealt to lanes so that eight
- * lanes meet all banks (matmul_few_panel.cuh).  It leaves e, what its 8 mma make from 0, in shared memory, and another warp adds acc += e
- * over the panels in ascending order: the bits of matmul_bf16.cu.
+ * A warp reads a panel's weights from shared memory as fragments of mma; rows are dealt to lanes so that
+ * eight lanes meet all banks (matmul_few_panel.cuh).  It leaves e, what its 8 mma make from 0, in shared
+ * memory, and another warp adds acc += e over the panels in ascending order: the bits of matmul_bf16.cu.
  *
  * Rows of x are rounded into shared memory once, whole, while the ring fills; those that are too long for it
  * are matmul_several_sm90a.cu's. */
