@@ -22,8 +22,8 @@ struct qrn_chain_ring {
     int64_t stage_bytes, sums_bytes; /* of a stage: weights; sums of its rows */
     int64_t x_bytes, d_bytes;        /* of 128 k of x */
     int64_t least_stages, most_stages;
-    int64_t
-        window_bytes; /* that a block has under way: what memory's latency takes, or all that is small waits longer */
+    /* Bytes that a block has under way: what memory's latency takes, or all that is small waits longer. */
+    int64_t window_bytes;
 };
 
 /* Whether the steps, as a joint names them, are a chain; p is then what they are, without shares. */
