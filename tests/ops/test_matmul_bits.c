@@ -215,23 +215,42 @@ static void check_agreement(struct qrn_device *dev, const struct qrn_matmul_args
     mem_free_all(&m);
 }
 
+/* Codes and small integers of blocks all at an end of their ranges, in each row at others.  Small integers are among the
+ * first 16 bytes of a block or from byte 192 on. */
+static void make_extreme(struct qrn_tensor *w, size_t i_type)
+{
+    static const uint8_t integers[] = {0xff, 0x7f, 0x80}, codes[] = {0xff, 0x00, 0x77, 0x88};
+    const struct qrn_dtype_info *info = qrn_dtype_info(w->dtype);
+    const int *half = weight_types[i_type].half;
+    const int64_t row_bytes = w->shape[1] / info->block_elements * info->block_bytes;
+    if (half[0] < 0 && !qrn_is_mlx(w->dtype)) return;
+    for (int64_t i = 0; i < w->shape[0] * row_bytes; i++) {
+        const int64_t n = i / row_bytes, at = i % info->block_bytes;
+        bool is_half = false;
+        for (int h = 0; h < 2; h++)
+            is_half = is_half || (half[h] >= 0 && (at == half[h] || at == half[h] + 1));
+        if (!is_half)
+            ((uint8_t *)w->data)[i] = (at < 16 || at >= 192) ? integers[n % 3] : codes[n / 3 % 4];
+    }
+}
+
 /* One row may meet codes in registers, 26 fill a panel and a tile.  Equal activations are all rounded to
- * the largest code: the largest sums. */
+ * the largest code: with extreme weights the largest sums. */
 static void test_kernels_agree(void **state)
 {
     (void)state;
     static const int64_t numbers[] = {1, 3, 26};
     struct devices d;
     devices_open(&d, 2);
-    for (size_t i = 0; i < N_WEIGHT_TYPES * 3 * 2 * 2; i++) {
-        const size_t t = i / 12;
-        const int64_t n_rows = numbers[i / 4 % 3];
-        const bool q8 = i / 2 % 2, ones = i % 2;
+    for (size_t i = 0; i < N_WEIGHT_TYPES * 3 * 2 * 3; i++) {
+        const size_t t = i / 18;
+        const int64_t n_rows = numbers[i / 6 % 3];
+        const bool q8 = i / 3 % 2, ones = i % 3, extreme = i % 3 == 2;
         struct mem m = {0};
         struct rng r = {t};
         if (q8 && !qrn_has_integer_form(weight_types[t].dtype)) continue;
-        const struct weights w =
-            random_weights(&m, &r, t, 2, (const int64_t[]){37, 768}, 64, QRN_F16);
+        struct weights w = random_weights(&m, &r, t, 2, (const int64_t[]){37, 768}, 64, QRN_F16);
+        if (extreme && qrn_has_integer_form(weight_types[t].dtype)) make_extreme(&w.w, t);
         const struct qrn_matmul_args rows = {
             .w = w.w,
             .scales = w.scales,

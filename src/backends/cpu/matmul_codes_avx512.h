@@ -131,14 +131,18 @@ INLINE __m512i broadcast_512(const void *four_bytes)
     return _mm512_set1_epi32(four);
 }
 
+/* A run's minima, whose sums are tsum, to p. */
+INLINE __m512 finish_minima(const struct matmul_form f, __m512 p, __m512 tsum, __m512 m)
+{
+    return f.sub == SUB_NONE ? _mm512_fmadd_ps(tsum, m, p) : _mm512_fnmadd_ps(tsum, m, p);
+}
+
 /* A run's sums to p. */
 INLINE __m512 finish_run(const struct matmul_form f, __m512 p, __m512 isum, __m512i tsum, __m512 d,
                          __m512 m)
 {
     p = _mm512_fmadd_ps(isum, d, p);
-    if (!matmul_has_min(&f)) return p;
-    return f.sub == SUB_NONE ? _mm512_fmadd_ps(_mm512_cvtepi32_ps(tsum), m, p)
-                             : _mm512_fnmadd_ps(_mm512_cvtepi32_ps(tsum), m, p);
+    return matmul_has_min(&f) ? finish_minima(f, p, _mm512_cvtepi32_ps(tsum), m) : p;
 }
 
 #endif

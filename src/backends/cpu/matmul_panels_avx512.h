@@ -172,13 +172,12 @@ INLINE void panel_ask(const struct panel_ahead *a, int c, int part)
         __builtin_prefetch(a->out[ASKED_ROWS * part + r] + c * IMAGE_ROWS, 1);
 }
 
-/* The sums of minima of a row, the run of blocks from b on, whose factors are t. */
-INLINE __m512i panel_minima(const struct matmul_form f, const __m512i *t, const struct row_panel *x,
-                            int64_t b, const int run, int r)
+/* sum and the sums of minima of a row, the run of blocks from b on, whose factors are t. */
+INLINE __m512i panel_minima(const struct matmul_form f, __m512i sum, const __m512i *t,
+                            const struct row_panel *x, int64_t b, const int run, int r)
 {
     const int step = panel_pairs(f, run) ? 2 : 1;
     const int16_t *sums = x->sum[b / 4][r] + b % 4 * 2 / step;
-    __m512i sum = _mm512_setzero_si512();
     UNROLL
     for (int i = 0; i < run; i += step)
         sum = _mm512_dpwssd_epi32(sum, t[i], broadcast_512(sums + 2 * i / step));

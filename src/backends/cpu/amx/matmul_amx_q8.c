@@ -34,13 +34,38 @@ INLINE struct head load_head(const struct matmul_form f, const struct weight_pan
     return h;
 }
 
-/* p and what row r has of that run, whose codes sum up to isum. */
-INLINE __m512 add_head(const struct matmul_form f, __m512 p, __m512i isum, const struct head *h,
+/* Conversions, shifts and fused multiply-adds share one port while tiles are in use, additions have another one too.  So
+ * integers become floats by additions: BIAS_BITS and an integer up to 2^22 in size are the bits of a float
+ * that is BIAS more. */
+enum { BIAS_BITS = 0x4b400000 };
+#define BIAS 0x1.8p23f
+
+INLINE __m512 biased(__m512i sum)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(sum, _mm512_set1_epi32(BIAS_BITS)));
+}
+
+/* low and high, which counts 2^plane_shift, as one float, rounded once.  With minima to add the port is full: then all up
+ * to the last addition is exact, for a plane's sums of 128 k are at most 255 * 128 * 128 < 2^22. */
+INLINE __m512 join_planes(const struct matmul_form f, __m512i low, __m512i high)
+{
+    const float scale = (float)(1u << plane_shift(f));
+    const __m512 without = _mm512_set1_ps(-(scale + 1.0f) * BIAS);
+    if (!matmul_has_min(&f))
+        return _mm512_cvtepi32_ps(_mm512_add_epi32(low, _mm512_slli_epi32(high, plane_shift(f))));
+    return _mm512_add_ps(_mm512_fmadd_ps(biased(high), _mm512_set1_ps(scale), without), biased(low));
+}
+
+/* p and what row r has of that run, whose codes sum up to sum. */
+INLINE __m512 add_head(const struct matmul_form f, __m512 p, __m512 sum, const struct head *h,
                        const struct row_panel *x, int64_t b, const int run, int r)
 {
-    const __m512 sum = _mm512_cvtepi32_ps(isum);
-    const __m512i minima = matmul_has_min(&f) ? panel_minima(f, h->t, x, b, run, r) : isum;
-    return finish_run(f, p, sum, minima, h->d, h->m);
+    p = _mm512_fmadd_ps(sum, h->d, p);
+    if (!matmul_has_min(&f)) return p;
+    const __m512i minima =
+        panel_minima(f, _mm512_set1_epi32(BIAS_BITS), h->t, x, b, run, r);
+    const __m512 tsum = _mm512_sub_ps(_mm512_castsi512_ps(minima), _mm512_set1_ps(BIAS));
+    return finish_minima(f, p, tsum, h->m);
 }
 
 /* 128 k are done: p, times d of row r of x, to the row's sums; mask: none of them if they begin. */
@@ -74,8 +99,8 @@ INLINE void add_sums(const struct matmul_form f, __m512 p[PANEL_ROWS], tile_sums
     const struct head h = load_head(f, u->w, u->b + i, 1);
     UNROLL_16
     for (int r = 0; r < PANEL_ROWS; r++)
-        p[r] = add_head(f, i == 0 ? _mm512_setzero_ps() : p[r], _mm512_load_si512(sums[i][r]), &h,
-                        u->x, u->b + i, 1, r);
+        p[r] = add_head(f, i == 0 ? _mm512_setzero_ps() : p[r],
+                        _mm512_cvtepi32_ps(_mm512_load_si512(sums[i][r])), &h, u->x, u->b + i, 1, r);
 }
 
 /* Tiles 0 .. 3: sums of four blocks in turn; 4, 5: rows; 6, 7: weights.  Block i of a unit is multiplied, the
@@ -147,14 +172,13 @@ INLINE void finish_part(const struct matmul_form f, const struct unit *u, const 
     const float *d = x->d[u->b / 4];
     UNROLL
     for (int r = r0; r < r0 + 4; r++) {
-        __m512i isum = _mm512_load_si512(t->sums[2 * panel][r]);
-        if (n_planes(f) > 1) {
-            const __m512i high = _mm512_load_si512(t->sums[2 * panel + 1][r]);
-            isum = _mm512_add_epi32(isum, _mm512_slli_epi32(high, plane_shift(f)));
-        }
+        const __m512i low = _mm512_load_si512(t->sums[2 * panel][r]);
+        const __m512 sum = n_planes(f) > 1
+                               ? join_planes(f, low, _mm512_load_si512(t->sums[2 * panel + 1][r]))
+                               : _mm512_cvtepi32_ps(low);
         const bool first = run == 4 || u->b % 4 == 0, last = run == 4 || !first;
         const __m512 p0 = first ? _mm512_setzero_ps() : _mm512_load_ps(u->waiting[panel][r]);
-        const __m512 p = add_head(f, p0, isum, h, x, u->b, run, r);
+        const __m512 p = add_head(f, p0, sum, h, x, u->b, run, r);
         if (last)
             add_acts(&u->total[panel * PANEL_GROUPS], u->mask, p, d, r);
         else

@@ -257,10 +257,10 @@ INLINE void panel_run(const struct matmul_form f, const struct weight_panel *w,
     for (int c = 0; c < run; c++) panel_block(f, w, x, b + c, c == 0, isum);
     UNROLL_16
     for (int r = 0; r < PANEL_ROWS; r++) {
-        const __m512i tsum =
-            matmul_has_min(&f)
-                ? panel_minima(f, (const __m512i *)(const void *)w->t[b], x, b, run, r)
-                : isum[r];
+        const __m512i *t = (const void *)w->t[b];
+        const __m512i tsum = matmul_has_min(&f)
+                                 ? panel_minima(f, _mm512_setzero_si512(), t, x, b, run, r)
+                                 : isum[r];
         p[r] = finish_run(f, first ? zero : p[r], float_sum(f, isum[r]), tsum, d, m);
     }
 }
