@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The joints of products from a mixer to the next one: to the bit what seven launches leave in memory. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "support/joint_weights.h"
 
@@ -44,20 +45,7 @@ static const struct row rows[] = {
     {QRN_Q4_0, 128, 6272, 128, 64, NONE, 0, "a longer one"},
     {QRN_Q4_K, 512, 512, 512, 64, NONE, 0, "one that a warp norms"},
     {QRN_Q5_K, 256, 768, 512, 0, NO_END, 4, "the last layer"},
-    {QRN_Q4_K, 256, 768, 512, 96, NO_RESIDUAL, 4, "no residual stream"},
-    {QRN_Q4_K, 256, 768, 512, 96, NORMED_STAYS, 4, "floats of the first norm"},
-    {QRN_Q4_K, 256, 768, 512, 96, SUM_APART, 4, "a second sum elsewhere"},
-    {QRN_Q4_K, 256, 768, 512, 96, OTHER_STREAM, 4, "another stream"},
-    {QRN_Q4_K, 256, 768, 512, 96, OUT_IS_STREAM, 0, "the stream written by a product"},
-    {QRN_Q4_K, 256, 768, 512, 96, MIDDLE_STAYS, 6, "both results of d stay"},
-    {QRN_Q4_K, 256, 768, 512, 96, HALF_OVER, 0, "results that overlap"},
-    {QRN_Q4_K, 256, 768, 512, 96, OVER_WEIGHT, 0, "a product over a weight"},
-    {QRN_Q4_K, 256, 768, 512, 96, GATED, 0, "a gated norm"},
-    {QRN_Q4_K, 256, 768, 512, 96, TWO_TOKENS, 0, "two tokens"},
     {QRN_Q4_K, 256, 768, 512, 96, OTHER_TYPE, 0, "weights of two types"},
-    {QRN_Q4_K, 256, 768, 512, 96, FLOAT_X, 0, "a row that the product rounds"},
-    {QRN_Q4_K, 256, 768, 512, 96, FLOAT_MIDDLE, 0, "floats between products"},
-    {QRN_Q4_K, 256, 768, 512, 96, OTHER_X, 4, "another row for the last product"},
     {QRN_IQ4_NL, 256, 768, 512, 96, NONE, 0, "a type without a chain"},
 };
 
@@ -75,22 +63,26 @@ static const struct row bf16_rows[] = {
     {QRN_BF16, 512, 512, 512, 64, NONE, 0, "one that a warp norms"},
     {QRN_BF16, 256, 768, 416, 64, NONE, 0, "gates of no whole pieces"},
     {QRN_BF16, 200, 768, 512, 64, NONE, 0, "a row of no whole boxes"},
-    {QRN_BF16, 256, 768, 512, 0, NO_END, 4, "the last layer"},
-    {QRN_BF16, 256, 768, 512, 96, NO_RESIDUAL, 4, "no residual stream"},
-    {QRN_BF16, 256, 768, 512, 96, NORMED_STAYS, 4, "floats of the first norm"},
-    {QRN_BF16, 256, 768, 512, 96, SUM_APART, 4, "a second sum elsewhere"},
-    {QRN_BF16, 256, 768, 512, 96, OTHER_STREAM, 4, "another stream"},
-    {QRN_BF16, 256, 768, 512, 96, OUT_IS_STREAM, 0, "the stream written by a product"},
-    {QRN_BF16, 256, 768, 512, 96, MIDDLE_STAYS, 6, "both results of d stay"},
-    {QRN_BF16, 256, 768, 512, 96, HALF_OVER, 0, "results that overlap"},
-    {QRN_BF16, 256, 768, 512, 96, OVER_WEIGHT, 0, "a product over a norm's weight"},
     {QRN_BF16, 256, 768, 512, 96, OVER_MATRIX, 0, "a product over a matrix"},
     {QRN_BF16, 256, 768, 512, 96, MADE_MATRIX, 6, "a matrix made before"},
-    {QRN_BF16, 256, 768, 512, 96, GATED, 0, "a gated norm"},
-    {QRN_BF16, 256, 768, 512, 96, TWO_TOKENS, 0, "two tokens"},
-    {QRN_BF16, 256, 768, 512, 96, FLOAT_X, 0, "a row that the product rounds"},
-    {QRN_BF16, 256, 768, 512, 96, FLOAT_MIDDLE, 0, "floats between products"},
-    {QRN_BF16, 256, 768, 512, 96, OTHER_X, 4, "another row for the last product"},
+};
+
+/* With weights of either kind, whose type is put in. */
+static const struct row oddities[] = {
+    {0, 256, 768, 512, 0, NO_END, 4, "the last layer"},
+    {0, 256, 768, 512, 96, NO_RESIDUAL, 4, "no residual stream"},
+    {0, 256, 768, 512, 96, NORMED_STAYS, 4, "floats of the first norm"},
+    {0, 256, 768, 512, 96, SUM_APART, 4, "a second sum elsewhere"},
+    {0, 256, 768, 512, 96, OTHER_STREAM, 4, "another stream"},
+    {0, 256, 768, 512, 96, OUT_IS_STREAM, 0, "the stream written by a product"},
+    {0, 256, 768, 512, 96, MIDDLE_STAYS, 6, "both results of d stay"},
+    {0, 256, 768, 512, 96, HALF_OVER, 0, "results that overlap"},
+    {0, 256, 768, 512, 96, OVER_WEIGHT, 0, "a product over a norm's weight"},
+    {0, 256, 768, 512, 96, GATED, 0, "a gated norm"},
+    {0, 256, 768, 512, 96, TWO_TOKENS, 0, "two tokens"},
+    {0, 256, 768, 512, 96, FLOAT_X, 0, "a row that the product rounds"},
+    {0, 256, 768, 512, 96, FLOAT_MIDDLE, 0, "floats between products"},
+    {0, 256, 768, 512, 96, OTHER_X, 4, "another row for the last product"},
 };
 
 struct call {
@@ -255,6 +247,19 @@ static void test_bf16_rows(void **state)
     run_rows(bf16_rows, sizeof bf16_rows / sizeof *bf16_rows);
 }
 
+static void test_oddities(void **state)
+{
+    static const enum qrn_dtype types[] = {QRN_Q4_K, QRN_BF16};
+    enum { N = sizeof oddities / sizeof *oddities };
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        struct row z[N];
+        memcpy(z, oddities, sizeof z);
+        for (int i = 0; i < N; i++) z[i].dtype = types[t];
+        run_rows(z, N);
+    }
+}
+
 /* Groups of 32 rows; of 16, where there are more multiprocessors than groups of 32 rows of the stream; more than groups
  * of 16. */
 static void test_bf16_shapes(void **state)
@@ -296,6 +301,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows), cmocka_unit_test(test_bf16_rows),
-        cmocka_unit_test(test_bf16_shapes), cmocka_unit_test(test_several)};
+        cmocka_unit_test(test_oddities), cmocka_unit_test(test_bf16_shapes),
+        cmocka_unit_test(test_several)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
