@@ -53,7 +53,8 @@ INLINE __m512 join_planes(const struct matmul_form f, __m512i low, __m512i high)
     const __m512 without = _mm512_set1_ps(-(scale + 1.0f) * BIAS);
     if (!matmul_has_min(&f))
         return _mm512_cvtepi32_ps(_mm512_add_epi32(low, _mm512_slli_epi32(high, plane_shift(f))));
-    return _mm512_add_ps(_mm512_fmadd_ps(biased(high), _mm512_set1_ps(scale), without), biased(low));
+    return _mm512_add_ps(_mm512_fmadd_ps(biased(high), _mm512_set1_ps(scale), without),
+                         biased(low));
 }
 
 /* p and what row r has of that run, whose codes sum up to sum. */
@@ -62,8 +63,7 @@ INLINE __m512 add_head(const struct matmul_form f, __m512 p, __m512 sum, const s
 {
     p = _mm512_fmadd_ps(sum, h->d, p);
     if (!matmul_has_min(&f)) return p;
-    const __m512i minima =
-        panel_minima(f, _mm512_set1_epi32(BIAS_BITS), h->t, x, b, run, r);
+    const __m512i minima = panel_minima(f, _mm512_set1_epi32(BIAS_BITS), h->t, x, b, run, r);
     const __m512 tsum = _mm512_sub_ps(_mm512_castsi512_ps(minima), _mm512_set1_ps(BIAS));
     return finish_minima(f, p, tsum, h->m);
 }
@@ -99,21 +99,22 @@ INLINE void add_sums(const struct matmul_form f, __m512 p[PANEL_ROWS], tile_sums
     const struct head h = load_head(f, u->w, u->b + i, 1);
     UNROLL_16
     for (int r = 0; r < PANEL_ROWS; r++)
-        p[r] = add_head(f, i == 0 ? _mm512_setzero_ps() : p[r],
-                        _mm512_cvtepi32_ps(_mm512_load_si512(sums[i][r])), &h, u->x, u->b + i, 1, r);
+        p[r] =
+            add_head(f, i == 0 ? _mm512_setzero_ps() : p[r],
+                     _mm512_cvtepi32_ps(_mm512_load_si512(sums[i][r])), &h, u->x, u->b + i, 1, r);
 }
 
-/* Tiles 0 .. 3: sums of four blocks in turn; 4, 5: rows; 6, 7: weights.  Block i of a unit is multiplied, the
- * one before it stored, the one three before it, which is of the unit before, added: a vector that
- * loads what a tile has just stored would wait until it has left for the cache. */
-#define STEP(i, last, rows, weights, before, done)          \
-    do {                                                    \
-        _tile_loadd(rows, panel_q(u.x, u.b + (i), 0), 64);  \
-        _tile_loadd(weights, u.w->codes[0][u.b + (i)], 64); \
-        _tile_zero(i);                                      \
-        MULTIPLY(i, rows, weights, is_unsigned(f, 0));      \
-        _tile_stored(last, sums[last], 64);                 \
-        add_sums(f, p, sums, before, done);                 \
+/* Tiles 0 .. 3: sums of four blocks in turn; 4, 5: rows, from q on; 6, 7: weights, from codes on.  Block i of a unit
+ * is multiplied, the one before it stored, the one three before it, which is of the unit before, added: a
+ * vector that loads what a tile has just stored would wait until it has left for the cache. */
+#define STEP(i, last, rows, weights, before, done)                     \
+    do {                                                               \
+        TILE_LOAD(rows, q, (i) / 2 * sizeof u.x->q[0] + (i) % 2 * 32); \
+        TILE_LOAD(weights, codes, (i) * sizeof u.w->codes[0][0]);      \
+        _tile_zero(i);                                                 \
+        MULTIPLY(i, rows, weights, is_unsigned(f, 0));                 \
+        TILE_STORE(last, sums, (last) * sizeof sums[0]);               \
+        add_sums(f, p, sums, before, done);                            \
     } while (0)
 
 INLINE void end_unit(const struct unit *u, const __m512 *p)
@@ -129,13 +130,16 @@ INLINE void product_by_blocks(const struct matmul_form f, const struct panel_job
     _Alignas(64) panel_sums nowhere;
     struct unit before = {.w = j->w, .x = j->x, .total = &nowhere};
     __m512 p[PANEL_ROWS];
+    UNROLL_16
     for (int r = 0; r < PANEL_ROWS; r++) p[r] = _mm512_setzero_ps();
     __asm__ volatile("" ::: "memory"); /* to gcc loads of tiles are no reads of what was written */
     _tile_zero(3);
     for (int c = 0; c < j->n_groups; c++) {
         int part = 0;
-        for (int64_t b = 0; b < j->n_blocks; b += 4)
-            for (int n = 0; n < j->n_panels; n++, part++) {
+        for (int64_t b = 0; b < j->n_blocks; b += 4) {
+            const uint8_t *codes = j->w[c].codes[0][b][0];
+            const int8_t *q = panel_q(j->x, b, 0);
+            for (int n = 0; n < j->n_panels; n++, part++, q += sizeof(struct row_panel)) {
                 const struct unit u = {.w = &j->w[c],
                                        .x = &j->x[n],
                                        .total = &j->total[n][c],
@@ -149,8 +153,9 @@ INLINE void product_by_blocks(const struct matmul_form f, const struct panel_job
                 panel_ask(&j->ahead, c, part);
                 before = u;
             }
+        }
     }
-    _tile_stored(3, sums[3], 64);
+    TILE_STORE(3, sums, sizeof sums - sizeof sums[0]);
     __asm__ volatile("" ::: "memory");
     UNROLL
     for (int i = 1; i < 4; i++) add_sums(f, p, sums, &before, i);
@@ -193,8 +198,9 @@ INLINE void finish_part(const struct matmul_form f, const struct unit *u, const 
         if ((panel) < n && (plane) < n_planes(f) && 2 * (step) < run) {                          \
             const int i = ((step)*n + (panel)) * n_planes(f) + (plane);                          \
             const int n_products = run / 2 * n * n_planes(f);                                    \
-            if ((panel) == 0) _tile_loadd(weights, u->w->codes[plane][u->b + 2 * (step)], 64);   \
-            if ((plane) == 0) _tile_loadd(rows, u->x[panel].q[u->b / 2 + (step)], 64);           \
+            if ((panel) == 0)                                                                    \
+                TILE_LOAD(weights, codes, (plane) * sizeof u->w->codes[0] + (step)*1024);        \
+            if ((plane) == 0) TILE_LOAD(rows, q, (panel) * sizeof *u->x + (step)*1024);          \
             if ((step) == 0) _tile_zero(sum);                                                    \
             UNROLL                                                                               \
             for (int part = 4 * n * i / n_products; part < 4 * n * (i + 1) / n_products; part++) \
@@ -203,8 +209,9 @@ INLINE void finish_part(const struct matmul_form f, const struct unit *u, const 
         }                                                                                        \
     } while (0)
 
-#define STORE(panel, plane, sum) \
-    if ((panel) < n && (plane) < n_planes(f)) _tile_stored(sum, next->sums[sum], 64)
+#define STORE(panel, plane, sum)              \
+    if ((panel) < n && (plane) < n_planes(f)) \
+    TILE_STORE(sum, next->sums, (sum) * sizeof next->sums[0])
 
 /* Tiles 0 .. 3: sums of two panels and planes; 4, 5: rows; 6, 7: weights. */
 INLINE void multiply_unit(const struct matmul_form f, const struct unit *u,
@@ -212,6 +219,8 @@ INLINE void multiply_unit(const struct matmul_form f, const struct unit *u,
                           const struct run_tiles *last, const int n, const int run)
 {
     const struct head h = load_head(f, before->w, before->b, run);
+    const uint8_t *codes = u->w->codes[0][u->b][0];
+    const int8_t *q = panel_q(u->x, u->b, 0);
     PRODUCT(0, 0, 0, 0, 4, 6);
     PRODUCT(0, 0, 1, 1, 4, 7);
     PRODUCT(0, 1, 0, 2, 5, 6);
