@@ -2,19 +2,20 @@
  * Products of many rounded rows: weights of some groups and columns are unpacked once for some
  * hundreds of rows, which have been laid out before, and a tile of both is multiplied by what includes
  * this.  Sums wait in the lane's own memory, tile by tile, until all columns are in them: rows of out
- * lie far apart, and often a power of two apart.  What includes this says beforehand how many rows a
- * panel has, how many panels stay in the first cache, and how many groups in the second, with MOST_ROWS
+ * lie far apart, and often a power of two apart.  What includes this says beforehand how many rows and columns
+ * a panel has, how many panels stay in the first cache, and how many groups in the second, with MOST_ROWS
  * rows of their sums, and how many planes of codes it wants:
- *     enum { PANEL_ROWS = ..., N_PANELS = ..., PANEL_GROUPS = ..., N_PLANES = ... }; */
+ *     enum { PANEL_ROWS = ..., PANEL_K = ..., N_PANELS = ..., PANEL_GROUPS = ..., N_PLANES = ... }; */
 #ifndef QUERN_MATMUL_PANELS_AVX512_H
 #define QUERN_MATMUL_PANELS_AVX512_H
 
 #include <string.h>
+#include "backends/cpu/ahead.h"
 #include "backends/cpu/matmul_codes_avx512.h"
 #include "backends/cpu/matmul_drive.h"
 #include "backends/cpu/unroll.h"
 
-enum { PANEL_K = 512, PANEL_BLOCKS = PANEL_K / 32, MOST_ROWS = 528 };
+enum { PANEL_BLOCKS = PANEL_K / 32, MOST_ROWS = 528 };
 
 /* A group: codes of 32 k as v[q] of matmul_image.h, as the product wants them; small integers s, if
  * there are any, of blocks (the first) or their halves; factors t of minima in pairs of 16 bits, those
@@ -92,8 +93,7 @@ INLINE void panel_unpack(const struct matmul_form f, const char *w, int64_t k, c
             m = matmul_has_min(&f) ? load_head_512(f, w, 1) : d;
             w += image_head_bytes(&f);
         }
-        for (size_t at = 0; at < image_block_bytes(&f); at += 64)
-            _mm_prefetch(w + AHEAD_BYTES + at, _MM_HINT_T0);
+        ask_ahead(w, image_block_bytes(&f));
         const struct subs_512 subs = load_subs_512(f, w);
         load_codes_512(f, w + image_block_bytes(&f) - 64 * (size_t)f.bits, v);
         codes(f, &subs, v, out, b);
@@ -158,7 +158,7 @@ struct panel_ahead {
     float *out[N_PANELS * PANEL_ROWS];
 };
 
-enum { ASKED_ROWS = 8, ASKED_PARTS = N_PANELS * PANEL_ROWS / ASKED_ROWS };
+enum { ASKED_ROWS = PANEL_ROWS, ASKED_PARTS = N_PANELS };
 
 /* Part `part` of those that group c asks for. */
 INLINE void panel_ask(const struct panel_ahead *a, int c, int part)
