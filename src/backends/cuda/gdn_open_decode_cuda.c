@@ -10,7 +10,7 @@ enum {
     BYTES = QRN_GDN_DECODE_BYTES,
     FEW_AT_ONCE = 3, /* blocks of gdn_open_few that a multiprocessor has room for */
     FEW_SLICES = 4,
-    LONG_TURNS = 16 /* heads of a multiprocessor */
+    AT_ONCE = 2 /* the same of gdn_open_decode: one works while the other waits */
 };
 
 /* Rows of 16-byte pieces. */
@@ -25,20 +25,6 @@ static bool supports(const void *args)
     return a->q.dtype == QRN_F32 && a->q.shape[2] == D && a->v.shape[2] == D &&
            a->q.shape[0] <= a->position.shape[0] && rows_fit(&a->q) && rows_fit(&a->k) &&
            rows_fit(&a->v);
-}
-
-/* Blocks of a multiprocessor, and how many heads each asks for before its turn: about 24 MB, which stay
- * in L2.  One block has 96 KB on their way, which is enough, and leaves room for one of the launch
- * that comes next, to ask for its data.  Where a launch is long, two blocks, of which one works while
- * the other waits, save more. */
-struct shares {
-    int64_t n_blocks, n_asked;
-};
-
-static struct shares shares_of(int64_t n_heads, int64_t n_multiprocessors)
-{
-    if (n_heads <= LONG_TURNS * n_multiprocessors) return (struct shares){n_multiprocessors, 2};
-    return (struct shares){2 * n_multiprocessors, 1};
 }
 
 bool qrn_cuda_gdn_is_few(const struct qrn_gdn_open_chunk_args *a, int64_t n_multiprocessors)
@@ -70,17 +56,15 @@ static void run(void *stream, const void *args)
     const struct qrn_gdn_open_chunk_args *a = args;
     const struct qrn_cuda_stream *s = stream;
     const int64_t n_heads = a->position.shape[0] * a->v.shape[1],
-                  n_multiprocessors = s->cuda->n_multiprocessors;
-    const struct shares shares = shares_of(n_heads, n_multiprocessors);
+                  n_multiprocessors = s->cuda->n_multiprocessors, most = AT_ONCE * n_multiprocessors;
     if (qrn_cuda_gdn_is_few(a, n_multiprocessors)) {
         run_few(stream, a);
         return;
     }
     struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(a, D);
     p.numbers_stay = s->numbers_stay;
-    p.n_asked = (int32_t)shares.n_asked;
     qrn_cuda_launch(stream, &f,
-                    (struct qrn_cuda_grid){.n_blocks = shares.n_blocks,
+                    (struct qrn_cuda_grid){.n_blocks = n_heads < most ? n_heads : most,
                                            .n_threads = QRN_GDN_DECODE_THREADS,
                                            .shared_bytes = BYTES},
                     &p);

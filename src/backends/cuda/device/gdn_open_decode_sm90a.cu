@@ -2,7 +2,7 @@
  * gdn_open_chunk on Hopper, one token a sequence, d 128: bound by reading S0 (64 KB a head), keys (256
  * bytes an open row, read by all value heads of a key head) and u (512 bytes an open row).
  *
- * Blocks stay, one or two a multiprocessor, and take heads in turn.  A warp keeps a ring of six stages
+ * Blocks stay, two a multiprocessor, and take heads in turn.  A warp keeps a ring of six stages
  * of 16 KB on its way: of a head its keys [d_k][32 or 64 rows], S0 in four pieces of
  * 32 rows, u 32 rows a stage; a smaller ring has what is known of its token: k, q, v, G, gates, tables.
  * Four warps have a column each thread, two an open row: dots with k and q from shared memory, 128 FMA
@@ -10,8 +10,9 @@
  * ring brings keys, S0 and u again (from L2), piece by piece.  1500 cycles a head, of the
  * 4800 that its bytes take.
  *
- * A lane of the warp that reads has the tables and gates of one of the block's next 32 heads.  Before
- * its turn comes a block asks for its first heads, tokens too.  Sequences of other than one token, and
+ * A lane of the warp that reads has the tables and gates of one of the block's next 32 heads; the first
+ * ones' tables before its turn comes.  To ask the second cache for states then takes longer than it saves:
+ * launches before are bound by memory too.  Sequences of other than one token, and
  * addresses that are not aligned to 16, are left to the end, where gdn_open_step.cuh has them. */
 #include "backends/cuda/device/gdn_open_token.cuh"
 #include "backends/cuda/device/pipeline.cuh"
@@ -72,28 +73,6 @@ struct decode_reader {
     __device__ decode_reader(const qrn_gdn_open_chunk_params &params, decode_shared &shared)
         : p(params), z(shared), n_stages(0), n_items(0)
     {
-    }
-
-    /* Asks for all that is read of a head's state, rows and token. */
-    __device__ void ask(const gdn_token_head &l) const
-    {
-        const int open = l.open(), lane = qrn_lane();
-        if (l.kind() != ONE_TOKEN) return;
-        if (lane == 0) {
-            qrn_prefetch_bulk(l.S(), D * D * 4);
-            if (open) qrn_prefetch_bulk(l.u(p), open * D * 4);
-            if (open) qrn_prefetch_bulk(l.G(), (open + 1) / 2 * 16);
-        }
-        if (lane < 4) {
-            qrn_prefetch(gdn_at(p.x.k, l.begin, l.kh) + lane * 32);
-            qrn_prefetch(gdn_at(p.x.q, l.begin, l.kh) + lane * 32);
-            qrn_prefetch(gdn_at(p.x.v, l.begin, l.h) + lane * 32);
-        }
-        if (lane == 4) qrn_prefetch(gdn_at(p.x.g, l.begin, l.h));
-        if (lane == 5) qrn_prefetch(gdn_at(p.x.beta, l.begin, l.h));
-        if (!l.keeps_key(p)) return;
-        for (int e = lane; e < D; e += 32)
-            for (int s = 0; s < open; s += HALF) qrn_prefetch(l.k(p) + e * GDN_CHUNK + s);
     }
 
     /* A head's token, as soon as there is a place for it, which is returned; without gates. */
@@ -235,10 +214,7 @@ struct decode_reader {
         for (int first = (int)blockIdx.x; first < n; first += LOOKS * (int)gridDim.x) {
             gdn_token_head mine = {};
             const int n_mine = find(mine, first, n);
-            if (p.numbers_stay && first == (int)blockIdx.x) {
-                for (int j = 0; j < p.n_asked && j < n_mine; j++) ask(of_lane(mine, j));
-                qrn_grid_waits();
-            }
+            if (p.numbers_stay && first == (int)blockIdx.x) qrn_grid_waits();
             mine.find_gates(p); /* a lane without a head has no tokens */
             for (int j = 0; j < n_mine; j++) {
                 const gdn_token_head l = of_lane(mine, j);
