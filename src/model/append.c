@@ -140,21 +140,23 @@ enum qrn_status qrn_model_check_kernels(struct qrn_model *model, struct qrn_stag
     return qrn_encoder_queue_range(w->head, 0, 0, err);
 }
 
-/* So many layers at once that cancelling is asked about each 64 tokens of a layer. */
-static int64_t layers_at_once(const struct batch *b)
-{
-    return b->wants_hidden || b->shape.n_tokens > 32 ? 1 : 64 / b->shape.n_tokens;
-}
+/* Cancelling is asked about each ASKED_TOKENS of a layer; of a device that works on what is queued each QUEUED_AT_ONCE,
+ * for layers that are queued together take less time, and what is queued cannot be cancelled.  It is waited for
+ * after QUEUED_TOKENS. */
+enum { ASKED_TOKENS = 64, QUEUED_AT_ONCE = 4096, QUEUED_TOKENS = 8192 };
 
-/* Tokens of a layer, at most, that are queued on a device before it is waited for: what is queued
- * cannot be cancelled. */
-enum { QUEUED_TOKENS = 8192 };
+static int64_t layers_at_once(const struct batch *b, const struct qrn_stage *stage)
+{
+    const int64_t n_tokens = b->shape.n_tokens,
+                  most = qrn_device_host_reads(stage->device) ? ASKED_TOKENS : QUEUED_AT_ONCE;
+    return b->wants_hidden || n_tokens > most ? 1 : most / n_tokens;
+}
 
 static enum qrn_status run_layers_apart(const struct batch *b, const struct qrn_stage *stage,
                                         struct qrn_error *err)
 {
     const struct qrn_workspace *w = &stage->work;
-    const int64_t n_layers = stage->end - stage->begin, step = layers_at_once(b);
+    const int64_t n_layers = stage->end - stage->begin, step = layers_at_once(b, stage);
     const int64_t ahead = QUEUED_TOKENS / b->shape.n_tokens + 1;
     size_t done = 0;
     for (int64_t i = 0; i < n_layers; i += step) {
