@@ -13,7 +13,12 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
     const int64_t n_k = c->n_k_heads * c->d_k, n_v = c->n_v_heads * c->d_v;
     const struct qrn_matrix *const in[] = {&l->qkv, &l->z, &l->b, &l->a};
     struct qrn_tensor made[4];
-    project(p, in, 4, made);
+    if (rounds_many(p)) { /* a device may fetch the large product's weights while the gates' is made */
+        project(p, in + 2, 2, made + 2);
+        project(p, in, 2, made);
+    } else {
+        project(p, in, 4, made);
+    }
     const struct qrn_tensor qkv = made[0], z = made[1], b = made[2], a = made[3];
     const struct qrn_tensor conv = take(p, 2 * n_k + n_v), o = take(p, n_v),
                             g = take(p, c->n_v_heads), beta = take(p, c->n_v_heads);

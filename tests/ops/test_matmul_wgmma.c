@@ -171,7 +171,7 @@ static void test_bf16(void **state)
     static const struct {
         int64_t m, n, k;
     } cases[] = {{65, 1, 8},     {129, 65, 200}, {200, 300, 72},  {257, 130, 64},
-                 {300, 300, 64}, {600, 700, 64}, {40, 130, 2104}, {100, 100, 2304}}; /* in parts */
+                 {300, 300, 64}, {600, 700, 64}, {100, 100, 2304}}; /* in parts */
     struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev || !kernel_of(dev, QRN_OP_matmul)) skip();
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

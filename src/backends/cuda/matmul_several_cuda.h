@@ -24,8 +24,8 @@ struct qrn_matmul_several_params {
     struct qrn_matmul_params job; /* one matrix */
     int32_t n_groups, n_tiles;    /* of a tile; of the matrix */
     int32_t n_panels, n_slots;
-    int32_t n_asked; /* panels that are asked for before the launch before has ended */
-    uint8_t rest[116];
+    int32_t n_early, n_asked; /* panels that are copied before its turn, no more than slots; or asked for */
+    uint8_t rest[112];
 };
 
 /* Of 128 k. */

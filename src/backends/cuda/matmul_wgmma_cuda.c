@@ -12,15 +12,11 @@ QRN_CUDA_IMAGE(matmul_wgmma_k_sm90a);
 QRN_CUDA_IMAGE(matmul_wgmma_mlx_sm90a);
 QRN_CUDA_IMAGE(matmul_wgmma_add_sm90a);
 
-/* Fewer rows than LEAST of bf16 weights are others' work (matmul_several_cuda.c), or than LEAST_OF_LONG of at most
- * MOST_OF_LONG rows of weights of LEAST_K and more.  MOST_PARTS: of k of all tiles that have parts, for which there is
+/* Fewer rows than LEAST of bf16 weights are others' work (matmul_parts_cuda.c, matmul_several_cuda.c).  MOST_PARTS: of k of all tiles that have parts, for which there is
  * scratch; of one tile. */
 enum {
     N_THREADS = 384,
     LEAST = 65,
-    LEAST_OF_LONG = 33,
-    MOST_OF_LONG = 8448,
-    LEAST_K = 2048,
     MOST_SHARED = 229888,
     MOST_PARTS = 144,
     MOST_OF_TILE = 16
@@ -85,19 +81,13 @@ static bool can_map_w(const struct qrn_matmul_params *p)
     return (p->n_matrices == 1 || box.matrix_bytes > 0) && qrn_cuda_can_map(&box);
 }
 
-/* Rows of weights that are few and long: in parts of k all multiprocessors have some. */
-static bool is_long(const struct qrn_matmul_params *p)
-{
-    return p->n_matrices == 1 && p->w.n <= MOST_OF_LONG && p->w.k >= LEAST_K;
-}
-
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
     if (!ok || p->acts != QRN_ACTS_BF16 || p->w.k <= 0 || is_huge(p)) return false;
     if (p->w.packed) return true;
     if (!p->any_order || !can_map_w(p)) return false;
     if (p->ids) return p->n_slots >= LEAST;
-    return p->most_rows >= (is_long(p) ? LEAST_OF_LONG : LEAST);
+    return p->most_rows >= LEAST;
 }
 
 static size_t whole(size_t n_bytes)

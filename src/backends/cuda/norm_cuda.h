@@ -19,6 +19,14 @@ struct qrn_rms_norm_params {
     int32_t rest;
 };
 
+/* x is the sum of parts, which is stored there too. */
+struct qrn_rms_norm_parts_params {
+    struct qrn_rms_norm_params norm;
+    uint64_t parts; /* of each a contiguous float [rows][d] */
+    int64_t apart;  /* floats from one to the next */
+    int32_t n_parts, rest;
+};
+
 struct qrn_l2_norm_params {
     struct qrn_rows_shape shape;
     struct qrn_rows x, out;

@@ -37,12 +37,14 @@ static size_t queue_next(struct qrn_cuda_stream *s, const struct qrn_step *steps
 }
 
 /* Whether all products are of few rows: their kernels have one block on each multiprocessor, which leaves
- * room for blocks of the next launch.  Those of many rows fill it, and what comes early takes turns with them. */
+ * room for blocks of the next launch, or say when that may come.  Those of many rows fill multiprocessors, and what
+ * comes early takes turns with them. */
 static bool have_few_rows(const struct qrn_step *steps, size_t n_steps)
 {
     static const struct qrn_kernel *const few[] = {
-        &qrn_cuda_matmul_stream, &qrn_cuda_matmul_few, &qrn_cuda_matmul_floats,
-        &qrn_cuda_matmul_id_stream, &qrn_cuda_matmul_id_floats};
+        &qrn_cuda_matmul_stream, &qrn_cuda_matmul_few,          &qrn_cuda_matmul_several,
+        &qrn_cuda_matmul_parts,  &qrn_cuda_matmul_floats,       &qrn_cuda_matmul_id_stream,
+        &qrn_cuda_matmul_id_floats};
     for (size_t i = 0; i < n_steps; i++) {
         const struct qrn_kernel *k = steps[i].kernel;
         size_t n = 0;

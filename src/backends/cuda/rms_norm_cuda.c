@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * rms_norm with all that models put around it. */
+#include "backends/cuda/matmul_parts.h"
 #include "backends/cuda/norm_cuda.h"
 #include "backends/cuda/op_params.h"
 #include "backends/cuda/rows.h"
@@ -45,6 +46,43 @@ static bool registers_support(const void *args)
     return a->x.shape[a->x.n_dims - 1] <= QRN_NORM_BLOCK_ROW;
 }
 
+bool qrn_cuda_rms_norm_is_wide(const struct qrn_rms_norm_args *a, int64_t n_multiprocessors)
+{
+    const struct qrn_rows_shape shape = qrn_rows_shape(&a->x);
+    return shape.d > QRN_NORM_WARP_ROW && qrn_n_rows(&shape) <= n_multiprocessors &&
+           a->gate.n_dims == 0;
+}
+
+/* params: p, or what it begins. */
+static void launch_wide(struct qrn_cuda_stream *s, bool has_parts, const struct qrn_rms_norm_params *p,
+                        const void *params)
+{
+    static const struct qrn_cuda_function of[2][3] = {
+        {{qrn_cuda_image_norm_registers, "qrn_rms_norm_wide1", 0},
+         {qrn_cuda_image_norm_registers, "qrn_rms_norm_wide2", 0},
+         {qrn_cuda_image_norm_registers, "qrn_rms_norm_wide4", 0}},
+        {{qrn_cuda_image_norm_registers, "qrn_rms_norm_parts1", 0},
+         {qrn_cuda_image_norm_registers, "qrn_rms_norm_parts2", 0},
+         {qrn_cuda_image_norm_registers, "qrn_rms_norm_parts4", 0}}};
+    const int64_t piece = QRN_NORM_WIDE_WARPS * 128;
+    const int i = p->shape.d <= piece ? 0 : p->shape.d <= 2 * piece ? 1 : 2;
+    qrn_cuda_launch(
+        s, &of[has_parts][i],
+        (struct qrn_cuda_grid){.n_blocks = p->n_rows, .n_threads = 32 * QRN_NORM_WIDE_WARPS},
+        params);
+}
+
+void qrn_cuda_rms_norm_of_parts(struct qrn_cuda_stream *s, const struct qrn_rms_norm_args *args,
+                                const struct qrn_cuda_parts *parts, bool weight_stays)
+{
+    struct qrn_rms_norm_parts_params p = {.norm = qrn_cuda_rms_norm_params(args),
+                                          .parts = parts->sums,
+                                          .apart = parts->apart,
+                                          .n_parts = parts->n};
+    p.norm.weight_stays = weight_stays;
+    launch_wide(s, true, &p.norm, &p);
+}
+
 static void run_registers(void *stream, const void *args)
 {
     static const struct {
@@ -58,25 +96,13 @@ static void run_registers(void *stream, const void *args)
                  {4096, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block4", 0}},
                  {5120, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block5", 0}},
                  {QRN_NORM_BLOCK_ROW, {qrn_cuda_image_norm_registers, "qrn_rms_norm_block8", 0}}};
-    static const struct qrn_cuda_function wide1 = {qrn_cuda_image_norm_registers,
-                                                   "qrn_rms_norm_wide1", 0},
-                                          wide2 = {qrn_cuda_image_norm_registers,
-                                                   "qrn_rms_norm_wide2", 0},
-                                          wide4 = {qrn_cuda_image_norm_registers,
-                                                   "qrn_rms_norm_wide4", 0};
     struct qrn_rms_norm_params p = qrn_cuda_rms_norm_params(args);
     const struct qrn_cuda_stream *s = stream;
-    const int64_t d = p.shape.d, piece = QRN_NORM_WIDE_WARPS * 128;
+    const int64_t d = p.shape.d;
     size_t i = 0;
-    if (d > QRN_NORM_WARP_ROW && p.n_rows <= s->cuda->n_multiprocessors && !p.gate.data) {
+    if (qrn_cuda_rms_norm_is_wide(args, s->cuda->n_multiprocessors)) {
         p.weight_stays = s->overlaps && qrn_cuda_operand_stays(s, "weight");
-        qrn_cuda_launch(
-            stream,
-            d <= piece       ? &wide1
-            : d <= 2 * piece ? &wide2
-                             : &wide4,
-            (struct qrn_cuda_grid){.n_blocks = p.n_rows, .n_threads = 32 * QRN_NORM_WIDE_WARPS},
-            &p);
+        launch_wide(stream, false, &p, &p);
         return;
     }
     while (forms[i].longest < d) i++;

@@ -6,7 +6,9 @@
  * tiles are as many rows as leave a round of blocks full.
  *
  * One thread copies 128 k of weights and x by maps into a ring of slots; as in matmul_few_sm90a.cu the
- * second cache is asked for the first weights while the launch before ends.  A warp has 32 rows of a tile and half of
+ * ring's weights are copied while the launch before runs, where they stay; else the second cache is asked for them.
+ * The next launch's blocks come when these end: sooner they would crowd on the few multiprocessors without a tile.
+ * A warp has 32 rows of a tile and half of
  * x, and all k: sums stay in its registers.  Rows are dealt to lanes so that eight lanes meet all banks
  * (row_of_lane), those of x too.
  *
@@ -24,31 +26,53 @@ struct several_shared {
 
 /* --- one thread copies --- */
 
-/* Weights first: two boxes of all the tile's rows, then two of x. */
+/* A slot: weights first, two boxes of all the tile's rows, then two of x. */
+template <int COLUMNS> struct several_copier {
+    const qrn_matmul_several_params &p;
+    const several_shared &s;
+    const int rows, slot_bytes;
+    const uint64_t hint;
+
+    __device__ several_copier(const qrn_matmul_several_params &params, const several_shared &shared)
+        : p(params), s(shared), rows(params.n_groups * QRN_PANEL_ROWS),
+          slot_bytes(qrn_several_slot_bytes(params.n_groups, 16 * COLUMNS)), hint(qrn_read_once())
+    {
+    }
+    __device__ __forceinline__ void weights(int slot, int tile, int panel) const
+    {
+        qrn_barrier_arrive_expecting(&s.full[slot], slot_bytes);
+        for (int i = 0; i < 2; i++)
+            qrn_tensor_copy_hinted(s.ring + slot * slot_bytes + i * rows * QRN_LINE, &p.w,
+                                   panel * QRN_PANEL_K + i * QRN_SEVERAL_BOX_K, tile * rows, 0, &s.full[slot],
+                                   hint);
+    }
+    __device__ __forceinline__ void x(int slot, int panel) const
+    {
+        char *to = s.ring + slot * slot_bytes + 2 * rows * QRN_LINE;
+        for (int i = 0; i < 2; i++)
+            qrn_tensor_copy(to + i * 16 * COLUMNS * QRN_LINE, &p.x, panel * QRN_PANEL_K + i * QRN_SEVERAL_BOX_K,
+                            0, 0, &s.full[slot]);
+    }
+};
+
 template <int COLUMNS>
 static __device__ __forceinline__ void copies(const qrn_matmul_several_params &p, const several_shared &s)
 {
-    constexpr int x_box = 2 * 8 * COLUMNS * QRN_LINE;
-    const int rows = p.n_groups * QRN_PANEL_ROWS, w_box = rows * QRN_LINE,
-              slot_bytes = qrn_several_slot_bytes(p.n_groups, 16 * COLUMNS);
-    const uint64_t hint = qrn_read_once();
+    const several_copier<COLUMNS> copy(p, s);
+    const int first = (int)blockIdx.x, n_early = min(p.n_early, p.n_panels);
     qrn_ring_place ring;
+    for (int i = 0; i < n_early; i++) copy.weights(i, first, i);
     for (int i = 0; i < 2 * min(p.n_asked, p.n_panels); i++)
-        qrn_tensor_prefetch(&p.w, i * QRN_SEVERAL_BOX_K, (int)blockIdx.x * rows, 0);
+        qrn_tensor_prefetch(&p.w, i * QRN_SEVERAL_BOX_K, first * copy.rows, 0);
     qrn_grid_waits();
-    for (int tile = blockIdx.x; tile < p.n_tiles; tile += gridDim.x)
+    for (int tile = first; tile < p.n_tiles; tile += gridDim.x)
         for (int panel = 0; panel < p.n_panels; panel++, ring.next(p.n_slots)) {
-            qrn_barrier *full = &s.full[ring.at];
-            char *to = s.ring + ring.at * slot_bytes;
-            qrn_barrier_wait(&s.empty[ring.at], ring.parity ^ 1);
-            qrn_barrier_arrive_expecting(full, slot_bytes);
-            for (int i = 0; i < 2; i++) {
-                const int k = panel * QRN_PANEL_K + i * QRN_SEVERAL_BOX_K;
-                qrn_tensor_copy_hinted(to + i * w_box, &p.w, k, tile * rows, 0, full, hint);
-                qrn_tensor_copy(to + 2 * w_box + i * x_box, &p.x, k, 0, 0, full);
+            if (tile != first || panel >= n_early) {
+                qrn_barrier_wait(&s.empty[ring.at], ring.parity ^ 1);
+                copy.weights(ring.at, tile, panel);
             }
+            copy.x(ring.at, panel);
         }
-    qrn_grid_begins();
 }
 
 /* --- warps that multiply --- */

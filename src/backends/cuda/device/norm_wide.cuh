@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT
+ * A row of rms_norm that has a block of 16 warps, one to four pieces each, where rows are few: what takes time is one
+ * step after the other, and code that has to come.  The bits are those of norm_row.cuh. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_NORM_WIDE_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_NORM_WIDE_CUH
+
+#include "backends/cuda/device/norm_part.cuh"
+
+enum { WIDE = QRN_NORM_WIDE_WARPS };
+
+/* Sums of parts of a product (matmul_parts_sm90a.cu) that make up a row of x. */
+struct parts_of_row {
+    const float *first;
+    int64_t apart; /* floats from a part to the next one */
+    int n;
+};
+
+/* A row of a block of WIDE warps, without a gate.  has_parts: x is where what they make goes. */
+template <int N, bool has_parts> struct wide_row {
+    typedef norm_part<WIDE, N> part;
+    float *x;
+    const float *residual;
+    float *sum, *out;
+    char *rounded; /* all but x may be NULL; with parts x too */
+    parts_of_row parts;
+
+    /* Parts in their order, some at a time. */
+    __device__ __forceinline__ void add_parts(part &s, int d) const
+    {
+        enum { AT_ONCE = N == 4 ? 2 : 4 };
+        s.load(parts.first, d);
+        for (int i = 1; i < parts.n; i += AT_ONCE) {
+            part more[AT_ONCE];
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++)
+                if (i + k < parts.n) more[k].load(parts.first + (i + k) * parts.apart, d);
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++)
+#pragma unroll
+                for (int j = 0; j < 4 * N; j++)
+                    if (i + k < parts.n) s.v[j / 4][j % 4] += more[k].v[j / 4][j % 4];
+        }
+        if (x) s.store(x, d);
+    }
+
+    __device__ __forceinline__ void norm(const qrn_rms_norm_params &p, const part &weight, float4 *shared) const
+    {
+        const int d = (int)p.shape.d;
+        part s, more;
+        if (residual) more.load(residual, d);
+        if constexpr (has_parts) add_parts(s, d);
+        else s.load(x, d);
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                if (residual) s.v[n][j] += more.v[n][j];
+            const float squares = qrn_warp_sum(qrn_add_squares(s.v[n], 0.0f));
+            if (qrn_lane() == 0) ((float *)shared)[n * WIDE + qrn_warp()] = squares;
+        }
+        if (sum) s.store(sum, d);
+        __syncthreads();
+        float4 low = shared[0], high = shared[1];
+#pragma unroll
+        for (int i = 2; i < N * WIDE / 4; i += 2) {
+            const float4 a = shared[i], b = shared[i + 1];
+            low.x += a.x, low.y += a.y, low.z += a.z, low.w += a.w;
+            high.x += b.x, high.y += b.y, high.z += b.z, high.w += b.w;
+        }
+        const float squares = low.x + low.y + low.z + low.w + high.x + high.y + high.z + high.w,
+                    scale = qrn_rms_scale(squares, d, p.eps);
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                s.v[n][j] = p.weight ? s.v[n][j] * scale * weight.v[n][j] : s.v[n][j] * scale;
+        if (out) s.store(out, d);
+        if (!rounded) return;
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const int i = part::begin() + n * part::STRIDE;
+            if (i - 4 * qrn_lane() < d) qrn_store4_as(p.rounded_dtype, rounded, i, d, s.v[n]);
+        }
+    }
+};
+
+/* Where the weight may be read before the launch's turn, it is, and all is done with it in place of the row first:
+ * code that runs once has to come from memory. */
+template <int N, bool has_parts>
+static __device__ __forceinline__ void rms_norm_wide(const qrn_rms_norm_params &p, parts_of_row parts)
+{
+    __shared__ float4 shared[2][N * WIDE / 4]; /* of each piece */
+    __shared__ __align__(16) qrn_q8_act unused[N * WIDE];
+    float *data = (float *)(uintptr_t)p.weight; /* is only read */
+    const qrn_row_place r = qrn_place_of_row(p.shape, blockIdx.x);
+    const wide_row<N, has_parts> row = {(float *)qrn_row(p.x, r),   (const float *)qrn_row(p.residual, r),
+                                        (float *)qrn_row(p.sum, r), (float *)qrn_row(p.out, r),
+                                        qrn_row(p.rounded, r),      parts};
+    wide_row<N, has_parts> turn = {has_parts ? nullptr : data,
+                                   p.residual.data ? data : nullptr,
+                                   nullptr,
+                                   nullptr,
+                                   p.rounded.data && p.rounded_dtype == QRN_Q8_ACT ? (char *)unused : nullptr,
+                                   {data, 0, 1}};
+    norm_part<WIDE, N> weight;
+    if (!p.weight_stays) qrn_grid_waits();
+    if (data) weight.load(data, (int)p.shape.d);
+#pragma unroll 1
+    for (int i = p.weight_stays ? 0 : 1; i < 2; i++) {
+        if (i) {
+            if (p.weight_stays) qrn_grid_waits();
+            turn = row;
+        }
+        turn.norm(p, weight, shared[i]);
+    }
+}
+
+#endif

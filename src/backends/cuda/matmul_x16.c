@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#include "backends/cuda/matmul_x16.h"
+
+#include "backends/cuda/matmul_wgmma_cuda.h"
+#include "backends/cuda/tensor_map.h"
+
+QRN_CUDA_IMAGE(matmul_x_bf16);
+
+static struct qrn_tensor_box box_of(uint64_t data, const struct qrn_matmul_params *p,
+                                    int64_t row_bytes, int box_rows)
+{
+    return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)data,
+                                   .dtype = QRN_BF16,
+                                   .n = p->w.k,
+                                   .n_rows = p->most_rows,
+                                   .n_matrices = 1,
+                                   .row_bytes = row_bytes,
+                                   .box_n = QRN_X16_BOX_K,
+                                   .box_rows = box_rows};
+}
+
+/* As it lies in memory. */
+static struct qrn_tensor_box given(const struct qrn_matmul_params *p, int box_rows)
+{
+    return box_of(p->x.data, p, qrn_one_stride(&p->shape, &p->x), box_rows);
+}
+
+static bool is_taken(const struct qrn_matmul_params *p)
+{
+    const struct qrn_tensor_box box = given(p, 1);
+    return p->x_dtype == QRN_BF16 && qrn_cuda_can_map(&box);
+}
+
+/* Rows in scratch begin at multiples of 16 bytes. */
+static int64_t stride_of(const struct qrn_matmul_params *p)
+{
+    return (p->w.k + 7) / 8 * 8;
+}
+
+size_t qrn_cuda_x16_bytes(const struct qrn_matmul_params *p)
+{
+    return is_taken(p) ? 0 : (size_t)(p->most_rows * stride_of(p)) * sizeof(uint16_t);
+}
+
+void qrn_cuda_map_x16(struct qrn_cuda_stream *s, const struct qrn_matmul_params *p, CUdeviceptr scratch, int box_rows,
+                      struct qrn_tensor_map *out)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_matmul_x_bf16, "qrn_matmul_x_bf16",
+                                               0};
+    struct qrn_tensor_box box = given(p, box_rows);
+    if (!is_taken(p)) {
+        const struct qrn_matmul_wgmma_params rounding = {
+            .job = *p, .x16 = scratch, .n_x16 = p->most_rows, .x16_stride = stride_of(p)};
+        qrn_cuda_launch(s, &f, qrn_grid_of_warps(rounding.n_x16 * ((rounding.x16_stride + 255) / 256)),
+                        &rounding);
+        box = box_of(scratch, p, stride_of(p) * (int64_t)sizeof(uint16_t), box_rows);
+    }
+    qrn_cuda_tensor_map(s, &box, out);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ * x of products of one matrix of bf16 weights in rows: a map of it where it lies, if it is rounded already and can be
+ * mapped, or of rows that are rounded into scratch first. */
+#ifndef QUERN_BACKENDS_CUDA_MATMUL_X16_H
+#define QUERN_BACKENDS_CUDA_MATMUL_X16_H
+
+#include "backends/cuda/matmul_job.h"
+#include "backends/cuda/tensor_map_cuda.h"
+
+enum { QRN_X16_BOX_K = 64 }; /* of the map's boxes */
+
+/* Of scratch. */
+size_t qrn_cuda_x16_bytes(const struct qrn_matmul_params *p);
+/* Queues the rounding to memory at scratch, if need be. */
+void qrn_cuda_map_x16(struct qrn_cuda_stream *s, const struct qrn_matmul_params *p, CUdeviceptr scratch, int box_rows,
+                      struct qrn_tensor_map *out);
+
+#endif
