@@ -13,6 +13,7 @@ struct bench_case {
     /* Calls take rows of turn_bytes of the tensor at this offset of args in turn, as the positions of
      * a chunk; n_turns 0: they are all alike. */
     size_t turn_at, turn_bytes, n_turns;
+    bool once; /* a recording of a device has a call for each copy and no more: none reads what another writes */
     union {
 #define QRN_OP(name) struct qrn_##name##_args name;
 #include "ops/ops.inc"

@@ -92,8 +92,11 @@ static void gdn_open_chunk_batch(struct bench_memory *m, const int64_t *n, struc
     c->args.gdn_open_chunk.acts = (enum qrn_activation_type)n[6];
 }
 
-/* One token each at all places of a chunk in turn, the edge, too; sequences, key heads, value heads,
- * d */
+/* Sequences of a call whose states are as many as those of all calls of a recording may have memory for. */
+enum { MOST_SETTLED = 8 };
+
+/* One token each at all places of a chunk in turn, the edge, too; of few sequences each call has its own states, as
+ * layers have: what it reads is settled.  Sequences, key heads, value heads, d */
 static void gdn_open_chunk_turn(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     if (!bench_named(m, c, "%" PRId64 " seqs, each place Hk %" PRId64 " Hv %" PRId64 " d %" PRId64,
@@ -106,6 +109,7 @@ static void gdn_open_chunk_turn(struct bench_memory *m, const int64_t *n, struct
     c->turn_at = offsetof(struct qrn_gdn_open_chunk_args, position);
     c->turn_bytes = sizeof(int32_t) * (size_t)n[0];
     c->n_turns = QRN_GDN_CHUNK;
+    c->once = a->settled = n[0] <= MOST_SETTLED;
 }
 
 /* tokens, channels, K */

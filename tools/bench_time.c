@@ -83,6 +83,10 @@ static void plan(const struct bench_copies *copies, double ns, double enough_ns,
     if (n < copies->n) n = copies->n;
     n = (n + turns - 1) / turns * turns;
     *n_samples = SAMPLES;
+    if (copies->cases->once) {
+        *n_calls = copies->n;
+        return;
+    }
     if ((double)n * SAMPLES > most) *n_samples = (size_t)(most / (double)n);
     if (*n_samples < 3) {
         *n_samples = 3;

@@ -140,6 +140,10 @@ QRN_OP_FUNCTIONS(gated_delta_net);
  * of the call; they are trusted.  The three states of one may be the same memory or apart, so may
  * the two rows.  Addresses that a call does not come to may be 0.  Sizes: qrn_gdn_state_bytes,
  * qrn_gdn_rows_bytes; a state of zeros is that of position 0.
+ *
+ * settled permits to read states and rows, and these alone, before what was recorded ahead of the call in the same
+ * encoder is done: nothing of that writes them.  So it is where each layer has its own; results do not
+ * depend on it.
  */
 struct qrn_gdn_open_chunk_args {
     struct qrn_tensor q, k;      /* [n_tokens, n_k_heads, d_k] */
@@ -155,6 +159,7 @@ struct qrn_gdn_open_chunk_args {
     float scale;
     enum qrn_head_map head_map;
     enum qrn_activation_type acts;
+    bool settled;
 };
 QRN_OP_FUNCTIONS(gdn_open_chunk);
 

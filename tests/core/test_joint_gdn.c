@@ -380,7 +380,8 @@ static void make(struct joint_test *j, const struct row *z, struct call *c)
         .beta = c->gates.beta,
         .out = joint_test_poison(j, QRN_F32, 3, (const int64_t[]){T, z->n_v, D}),
         .scale = 0.09f,
-        .head_map = z->map};
+        .head_map = z->map,
+        .settled = z->n_k == 2};
     if (z->normed) make_norm(j, z, T, c);
     make_sequences(j, z, c);
 }

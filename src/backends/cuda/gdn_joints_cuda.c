@@ -211,6 +211,7 @@ static void launch_token(struct qrn_cuda_stream *s, const struct qrn_step *steps
                   .rows = rows,
                   .chunk = qrn_gdn_open_chunk_params(r.chunk, D / 2),
                   .early = s->numbers_stay && rows_stay && weights_stay(s, steps, norms)}};
+    p.token.chunk.settled = p.token.early && r.chunk->settled;
     if (norms) p.norm = qrn_cuda_rms_norm_params(steps[4].args);
     qrn_cuda_launch(s, norms ? &normed : &plain, grid, &p); /* the plain one's params come first */
 }

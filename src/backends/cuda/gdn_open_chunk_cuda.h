@@ -32,7 +32,7 @@ struct qrn_gdn_open_chunk_params {
     float scale;
     int32_t keeps_later;  /* keys and G are left to qrn_gdn_open_keep */
     int32_t numbers_stay; /* tables are there before what was launched before is done (launch.h) */
-    int32_t rest;
+    int32_t settled;      /* states and rows too */
 };
 
 QRN_PARAMS_END

@@ -46,6 +46,7 @@ static void run_few(void *stream, const struct qrn_gdn_open_chunk_args *a)
                                                "qrn_gdn_open_few", QRN_GDN_FEW_BYTES};
     struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(a, D / 2);
     p.numbers_stay = ((const struct qrn_cuda_stream *)stream)->numbers_stay;
+    p.settled = p.numbers_stay && a->settled;
     qrn_cuda_launch(stream, &f, qrn_cuda_gdn_few_grid(a), &p);
 }
 
@@ -63,6 +64,7 @@ static void run(void *stream, const void *args)
     }
     struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(a, D);
     p.numbers_stay = s->numbers_stay;
+    p.settled = p.numbers_stay && a->settled;
     qrn_cuda_launch(stream, &f,
                     (struct qrn_cuda_grid){.n_blocks = n_heads < most ? n_heads : most,
                                            .n_threads = QRN_GDN_DECODE_THREADS,

@@ -10,8 +10,8 @@
  * ring brings keys, S0 and u again (from L2), piece by piece.  1500 cycles a head, of the
  * 4800 that its bytes take.
  *
- * A lane of the warp that reads has the tables and gates of one of the block's next 32 heads; the first
- * ones' tables before its turn comes.  To ask the second cache for states then takes longer than it saves:
+ * A lane of the warp that reads has the tables and gates of one of the block's next 32 heads.  Before
+ * its turn comes it has the first ones' tables, and where states are settled the first state.  To ask the second cache for states then takes longer than it saves:
  * launches before are bound by memory too.  Sequences of other than one token, and
  * addresses that are not aligned to 16, are left to the end, where gdn_open_step.cuh has them. */
 #include "backends/cuda/device/gdn_open_token.cuh"
@@ -151,12 +151,11 @@ struct decode_reader {
         for (int s = 0; s < open; s += HALF) rows(u + s * D, open - s < HALF ? open - s : HALF);
     }
 
-    /* A ring has room for all before the gates. */
-    __device__ void head(const gdn_token_head &l)
+    /* A ring has room for them. */
+    __device__ void keys_and_state(const gdn_token_head &l)
     {
         const int open = l.open();
-        const float *k = l.k(p), *S = l.S(), *u = l.u(p);
-        decode_item &t = item(l);
+        const float *k = l.k(p), *S = l.S();
         static_assert(STAGES >= 2 + PIECES, "");
         if (open > HALF) {
             keys<GDN_CHUNK>(k, 0, D / 2, open);
@@ -165,6 +164,15 @@ struct decode_reader {
             keys<HALF>(k, 0, D, open);
         }
         for (int i = 0; i < PIECES; i++) rows(S + i * STAGE, HALF);
+    }
+
+    /* has_begun: keys and the state are on their way. */
+    __device__ void head(const gdn_token_head &l, bool has_begun)
+    {
+        const int open = l.open();
+        const float *k = l.k(p), *S = l.S(), *u = l.u(p);
+        decode_item &t = item(l);
+        if (!has_begun) keys_and_state(l);
         gates(t, l);
         open_u(u, open);
         for (int i = 0; l.ends() && i < PIECES; i++) {
@@ -214,13 +222,16 @@ struct decode_reader {
         for (int first = (int)blockIdx.x; first < n; first += LOOKS * (int)gridDim.x) {
             gdn_token_head mine = {};
             const int n_mine = find(mine, first, n);
-            if (p.numbers_stay && first == (int)blockIdx.x) qrn_grid_waits();
+            const gdn_token_head next = of_lane(mine, 0);
+            const bool has_begun = p.settled && first == (int)blockIdx.x && next.kind() == ONE_TOKEN;
+            if (has_begun) keys_and_state(next);
+            qrn_grid_waits();
             mine.find_gates(p); /* a lane without a head has no tokens */
             for (int j = 0; j < n_mine; j++) {
                 const gdn_token_head l = of_lane(mine, j);
                 const int kind = l.kind();
                 if (kind == ONE_TOKEN)
-                    head(l);
+                    head(l, has_begun && j == 0);
                 else
                     item(l);
                 others |= kind == OTHER;

@@ -3,13 +3,12 @@
  * what is read arrives, 128 FMA of a column, decays, up to 63 FMA of the open rows.
  *
  * A block has 32 columns of a head, so that each multiprocessor has one of them, and room for one of
- * the next launch's.  Everything comes to shared memory at once, in three groups: what half of the dots
- * needs, the other half, u.  A warp has the columns, two the open rows and the token's own key, one
- * stores k and G.  Loops are short: a launch that runs each instruction once waits for its code.  On the
+ * the next launch's.  Everything comes to shared memory at once, where it is settled before the
+ * launch's turn.  A warp has the columns, two the open rows and the token's own key, one stores k and G.  Loops are short: a launch that runs each instruction once waits for its code.  On the
  * edge all is there already: S0, keys and u.
  *
  * Where the token's k, q, v and gates come from is left to Inputs:
- *     begin(block)   asks for them; what it copies asynchronously belongs to the first group
+ *     begin(block)   asks for them
  *     token(block)   k and q are in shared memory by the next __syncthreads, if not copied; returns the
  *                    column's v
  *     gate(block), beta(block)   after that __syncthreads
@@ -21,7 +20,7 @@
 #include "backends/cuda/device/gdn_open_token.cuh"
 #include "backends/cuda/device/pipeline.cuh"
 
-enum { D = TOKEN_D, W = 32, THREADS = 128, SLICES = D / W, HALF = D / 2, FALLBACK = 64 };
+enum { D = TOKEN_D, W = 32, THREADS = 128, SLICES = D / W, FALLBACK = 64 };
 
 struct __align__(16) few_shared
 {
@@ -42,6 +41,7 @@ struct few_block {
     /* What this thread reads first of each. */
     const float *S_from, *keys_from, *u_from;
     const double *last_from, *G_from;
+    double last, open_G; /* G of the latest open row, and of this thread's */
 
     __device__ few_block(const qrn_gdn_open_chunk_params &params, few_shared &shared)
         : p(params), z(shared), slice((int)blockIdx.x % SLICES), tid((int)threadIdx.x),
@@ -73,43 +73,33 @@ struct few_block {
         if (warp == 3 && lane * 16 < open) qrn_prefetch(l.G() + lane * 16);
     }
 
-    /* Half of S0's and the keys' elements. */
-    __device__ void copy_half(int half)
+    /* All that is read of the state and of open rows, by copies that this thread waits for later. */
+    __device__ void fetch()
     {
-        const int c = tid % 8 * 4, key_c = tid % 16 * 4;
+        const int c = tid % 8 * 4, key_c = tid % 16 * 4, open = l.open();
 #pragma unroll
-        for (int i = half * HALF; i < (half + 1) * HALF; i += THREADS / 8)
-            qrn_copy16_async(&z.S[i + tid / 8][c], S_from + i * D, 16);
-        if (key_c >= l.open()) return;
+        for (int i = 0; i < D; i += THREADS / 8) qrn_copy16_async(&z.S[i + tid / 8][c], S_from + i * D, 16);
 #pragma unroll
-        for (int i = half * HALF; i < (half + 1) * HALF; i += THREADS / 16)
-            qrn_copy16_async(&z.keys[i + tid / 16][key_c], keys_from + i * GDN_CHUNK, 16);
-    }
-
-    /* Three groups. */
-    __device__ void copy()
-    {
-#pragma unroll 1
-        for (int half = 0; half < 2; half++) {
-            copy_half(half);
-            qrn_copies_commit();
-        }
+        for (int i = 0; i < D; i += THREADS / 16)
+            if (key_c < open) qrn_copy16_async(&z.keys[i + tid / 16][key_c], keys_from + i * GDN_CHUNK, 16);
 #pragma unroll
         for (int i = 0; i < GDN_CHUNK; i += THREADS / 8)
-            if (i + tid / 8 < l.open())
-                qrn_copy16_async(&z.u[i + tid / 8][tid % 8 * 4], u_from + i * D, 16);
-        qrn_copies_commit();
+            if (i + tid / 8 < open) qrn_copy16_async(&z.u[i + tid / 8][c], u_from + i * D, 16);
+        last = open ? *last_from : 0.0;
+        open_G = row >= 0 && row < open ? *G_from : 0.0;
     }
 
-    /* This thread's column of S0, or its open row (that of the token: its key), half of it.  The same few instructions
+    /* This thread's column of S0, or its open row (that of the token: its key).  The same few instructions
      * for all: they come once. */
-    __device__ void dots(two_sums &sum, int half) const
+    __device__ two_sums dots() const
     {
-        const int e = half * HALF, open = l.open();
+        const int open = l.open();
         const bool is_column = warp == 0, is_open = row < open;
-        if (!is_column && (row < 0 || row - lane > open)) return;
-        const float *x = is_column ? &z.S[e][lane] : is_open ? &z.keys[e][row] : z.k + e;
-        gdn_add_column<16>(sum, z.k + e, z.q + e, x, is_column ? (int)W : is_open ? (int)GDN_CHUNK : 1, HALF);
+        two_sums sum = {0.0f, 0.0f};
+        if (!is_column && (row < 0 || row - lane > open)) return sum;
+        const float *x = is_column ? &z.S[0][lane] : is_open ? &z.keys[0][row] : z.k;
+        gdn_add_column<16>(sum, z.k, z.q, x, is_column ? (int)W : is_open ? (int)GDN_CHUNK : 1, D);
+        return sum;
     }
 
     /* Keys and G join the open rows. */
@@ -121,29 +111,22 @@ struct few_block {
         for (int e = lane; e < D; e += 32) l.k(p)[e * GDN_CHUNK + l.open()] = z.k[e];
     }
 
+    /* After fetch. */
     template <class Inputs> __device__ void token(Inputs &in)
     {
         const int open = l.open();
         in.begin(*this);
-        copy();
-        const double last = open ? *last_from : 0.0,
-                     open_G = row >= 0 && row < open ? *G_from : 0.0;
         const float v = in.token(*this);
-        two_sums sum = {0.0f, 0.0f};
-#pragma unroll 1
-        for (int half = 0; half < 2; half++) {
-            if (half) qrn_copies_wait<1>();
-            else qrn_copies_wait<2>();
-            __syncthreads();
-            dots(sum, half);
-        }
+        qrn_copies_commit();
+        qrn_copies_wait<0>();
+        __syncthreads();
+        const two_sums sum = dots();
         const double G = last + (double)in.gate(*this);
         if (row >= 0 && row <= open) {
             const float w = gdn_decay(G, row < open ? open_G : G);
             z.coef[row] = make_float2(-(w * sum.k), w * sum.q);
             z.to_edge[row] = w;
         }
-        qrn_copies_wait<0>();
         __syncthreads();
         if (warp == 0) in.out(*this, column(sum, G, v, in.beta(*this)));
         if (warp == 3) keep(G);

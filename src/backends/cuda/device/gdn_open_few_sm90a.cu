@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * gdn_open_chunk on Hopper, one token of few sequences: its inputs are in memory.
  *
- * Before its turn a block looks at the tables and asks for all that it will read, tokens too (what another
- * step still writes is no worse for it). */
+ * Before its turn a block looks at the tables, fetches state and open rows where they are settled, and asks for all
+ * else that it will read (what another step still writes is no worse for it). */
 #include "backends/cuda/device/gdn_open_few.cuh"
 
 struct few_from_memory {
@@ -25,8 +25,6 @@ struct few_from_memory {
         const qrn_gdn_open_chunk_params &p = x.p;
         const gdn_token_head &l = x.l;
         const int warp = x.warp, lane = x.lane, slice = x.slice;
-        if (l.kind() != ONE_TOKEN) return;
-        x.ask();
         if (warp == 0 && lane < 4) qrn_prefetch(gdn_at(p.x.k, l.begin, l.kh) + lane * 32);
         if (warp == 1 && lane < 4) qrn_prefetch(gdn_at(p.x.q, l.begin, l.kh) + lane * 32);
         if (warp == 2 && lane == 0) qrn_prefetch(gdn_at(p.x.v, l.begin, l.h) + slice * W);
@@ -57,13 +55,17 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_few, 128, 3, qrn_gdn_open_chunk_params)
     if (!p.numbers_stay) qrn_grid_waits();
     few_block x(p, *(few_shared *)shared);
     few_from_memory in;
+    const bool is_token = x.l.kind() == ONE_TOKEN; /* all threads say the same */
     x.find_places();
     in.find_places(x);
-    if (p.numbers_stay) {
+    if (p.numbers_stay && is_token) {
         in.ask(x);
-        qrn_grid_waits();
+        if (!p.settled) x.ask();
     }
-    if (x.l.kind() == ONE_TOKEN) x.token(in);
-    if (x.l.kind() != OTHER || x.slice >= D / FALLBACK) return; /* all threads say the same */
+    if (!p.settled) qrn_grid_waits();
+    if (is_token) x.fetch();
+    qrn_grid_waits();
+    if (is_token) x.token(in);
+    if (x.l.kind() != OTHER || x.slice >= D / FALLBACK) return;
     few_other(p, shared, (int)blockIdx.y, x.l.h, x.slice);
 }

@@ -6,8 +6,8 @@
  * warp k, one q, one its columns of v and beta, one g.  Of q and k, which the blocks of several value
  * heads work out, those of the head that keeps the key write memory, their first slice.  None reads
  * what another writes: a new row's place in a ring is not one of the three that are read (the host
- * sees to it that rings have four).  Before its turn a block looks at the tables, asks for the state, and
- * has the weights; rows of the product and of its x are in shared memory whole, if there is room.
+ * sees to it that rings have four).  Before its turn a block looks at the tables, fetches the state where that is settled
+ * or asks for it, and has the weights; rows of the product and of its x are in shared memory whole, if there is room.
  *
  * For rms_norm a head's blocks are a cluster: each sends its columns to the first one, where a warp has weight and gate
  * by then.
@@ -114,11 +114,10 @@ struct few_joined {
         return words{{v.x, v.y, v.z, v.w}};
     }
 
-    /* Asks for the state, and for lines of the rows before. */
+    /* Asks for lines of the rows before. */
     __device__ void ask(const few_block &b) const
     {
         enum { LINE = 32 };
-        b.ask();
         const int n_lines = (b.warp == V_WARP ? (int)W : (int)D) / LINE;
         if (b.warp == GATE_WARP || b.lane >= (CONV_TAPS - 1) * n_lines) return;
         const int k = b.lane / n_lines;
@@ -368,11 +367,14 @@ static __device__ __forceinline__ void token_or_others(const qrn_gdn_token_param
         x.find_places();
         in.find_places(x);
         in.ask(x);
+        if (!p.chunk.settled) x.ask();
         in.load_weights(x);
         if (p.rows.staged_bytes) __syncthreads();
     }
     in.meet();
-    if (p.early) qrn_grid_waits();
+    if (!p.chunk.settled) qrn_grid_waits();
+    if (kind == ONE_TOKEN) x.fetch();
+    qrn_grid_waits();
     if (kind == ONE_TOKEN) x.token(in);
     if (kind != OTHER || blockIdx.x) return;
     others(p, shared);

@@ -31,20 +31,18 @@ template <int COLUMNS> struct several_copier {
     const qrn_matmul_several_params &p;
     const several_shared &s;
     const int rows, slot_bytes;
-    const uint64_t hint;
 
     __device__ several_copier(const qrn_matmul_several_params &params, const several_shared &shared)
         : p(params), s(shared), rows(params.n_groups * QRN_PANEL_ROWS),
-          slot_bytes(qrn_several_slot_bytes(params.n_groups, 16 * COLUMNS)), hint(qrn_read_once())
+          slot_bytes(qrn_several_slot_bytes(params.n_groups, 16 * COLUMNS))
     {
     }
     __device__ __forceinline__ void weights(int slot, int tile, int panel) const
     {
         qrn_barrier_arrive_expecting(&s.full[slot], slot_bytes);
         for (int i = 0; i < 2; i++)
-            qrn_tensor_copy_hinted(s.ring + slot * slot_bytes + i * rows * QRN_LINE, &p.w,
-                                   panel * QRN_PANEL_K + i * QRN_SEVERAL_BOX_K, tile * rows, 0, &s.full[slot],
-                                   hint);
+            qrn_tensor_copy(s.ring + slot * slot_bytes + i * rows * QRN_LINE, &p.w,
+                            panel * QRN_PANEL_K + i * QRN_SEVERAL_BOX_K, tile * rows, 0, &s.full[slot]);
     }
     __device__ __forceinline__ void x(int slot, int panel) const
     {
