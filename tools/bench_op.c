@@ -229,8 +229,8 @@ static int build_copies(struct op_bench *b, const struct bench_row *row, struct 
         n_bytes += m->n_bytes;
         n_moved += moved_bytes(b, row->op, m, &c->cases[c->n - 1]);
         if (n_bytes > most_bytes - n_bytes / c->n) break; /* one more would be too much */
-    } while ((n_moved < rotated_bytes(b) || (b->on_device && c->cases->once)) && c->n < most_copies &&
-             !interrupted());
+    } while ((n_moved < rotated_bytes(b) || (b->on_device && c->cases->once)) &&
+             c->n < most_copies && !interrupted());
     return EXIT_OK;
 }
 

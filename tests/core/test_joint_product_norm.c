@@ -7,13 +7,13 @@
 
 enum oddity {
     NONE,
-    IN_PLACE,   /* the norm writes over what it reads */
-    STREAM,     /* a residual stream, in place, as models have it */
+    IN_PLACE, /* the norm writes over what it reads */
+    STREAM,   /* a residual stream, in place, as models have it */
     NO_WEIGHT,
-    GATED,      /* a gate: no joint */
-    COPY,       /* the norm is of another tensor: no joint */
-    OVER_X,     /* the norm writes over the product's x: no joint */
-    FEW_ROWS    /* another kernel's product: no joint */
+    GATED,   /* a gate: no joint */
+    COPY,    /* the norm is of another tensor: no joint */
+    OVER_X,  /* the norm writes over the product's x: no joint */
+    FEW_ROWS /* another kernel's product: no joint */
 };
 
 struct row {
@@ -54,7 +54,8 @@ static struct qrn_tensor bf16_weights(struct joint_test *j, int64_t n, int64_t k
 {
     const struct qrn_tensor t = joint_test_poison(j, QRN_BF16, 2, (const int64_t[]){n, k});
     uint16_t *at = joint_test_at(j, t.data);
-    for (int64_t i = 0; i < n * k; i++) at[i] = qrn_float_to_bf16((float)(0.05 * rng_normal(&j->r)));
+    for (int64_t i = 0; i < n * k; i++)
+        at[i] = qrn_float_to_bf16((float)(0.05 * rng_normal(&j->r)));
     return t;
 }
 
@@ -74,7 +75,8 @@ static void make(struct joint_test *j, const struct row *z, struct call *c)
     if (z->oddity == STREAM) c->norm.residual = c->norm.sum = joint_test_filled(j, 1.0, 2, out);
     if (z->oddity == GATED) c->norm.gate = joint_test_filled(j, 1.0, 2, out);
     if (z->oddity == COPY) c->norm.x = joint_test_filled(j, 1.0, 2, out);
-    if (!c->norm.out.n_dims && z->rounded == QRN_F32) c->norm.out = joint_test_poison(j, QRN_F32, 2, out);
+    if (!c->norm.out.n_dims && z->rounded == QRN_F32)
+        c->norm.out = joint_test_poison(j, QRN_F32, 2, out);
 }
 
 static bool is_joined(const struct row *z)

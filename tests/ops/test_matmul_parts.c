@@ -26,7 +26,8 @@ static struct qrn_device *device_of(const char *n_multiprocessors)
     return dev;
 }
 
-static struct qrn_matmul_args product(struct mem *m, struct rng *r, int64_t n_rows, int64_t n, int64_t k)
+static struct qrn_matmul_args product(struct mem *m, struct rng *r, int64_t n_rows, int64_t n,
+                                      int64_t k)
 {
     return (struct qrn_matmul_args){
         .w = random_weights(m, r, BF16_TYPE, 2, (const int64_t[]){n, k}, 32, QRN_F32).w,
@@ -37,21 +38,25 @@ static struct qrn_matmul_args product(struct mem *m, struct rng *r, int64_t n_ro
 }
 
 /* Rows of x and of out that lie further apart; x as bf16, where it can be mapped and where it cannot. */
-static void check_strides(struct mem *m, struct qrn_device *dev, const struct qrn_matmul_args *a, const char *what)
+static void check_strides(struct mem *m, struct qrn_device *dev, const struct qrn_matmul_args *a,
+                          const char *what)
 {
     const int64_t n_rows = a->x.shape[0], k = a->x.shape[1], n = a->out.shape[1];
     struct qrn_matmul_args b = *a;
     struct qrn_error err;
     for (int64_t more = 3; more <= 8; more += 5) {
-        const struct qrn_tensor wide = mem_tensor(m, QRN_BF16, 2, (const int64_t[]){n_rows, k + more});
+        const struct qrn_tensor wide =
+            mem_tensor(m, QRN_BF16, 2, (const int64_t[]){n_rows, k + more});
         const struct qrn_cast_args cast = {a->x, qrn_tensor_slice(wide, 1, more, k)};
         if (qrn_cast(dev, &cast, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
         b.x = cast.out;
-        b.out = qrn_tensor_slice(mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_rows, n + more}), 1, 1, n);
-        if (qrn_kernel_run(dev, parts_of(dev), &b, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
+        b.out = qrn_tensor_slice(mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_rows, n + more}), 1,
+                                 1, n);
+        if (qrn_kernel_run(dev, parts_of(dev), &b, &err) != QRN_OK)
+            fail_msg("%s: %s", what, err.text);
         for (int64_t r = 0; r < n_rows; r++)
-            assert_memory_equal((const float *)b.out.data + r * (n + more), (const float *)a->out.data + r * n,
-                                (size_t)n * sizeof(float));
+            assert_memory_equal((const float *)b.out.data + r * (n + more),
+                                (const float *)a->out.data + r * n, (size_t)n * sizeof(float));
     }
 }
 
@@ -63,8 +68,8 @@ static void check(const char *n_multiprocessors, int64_t n_rows, int64_t n, int6
     struct qrn_error err;
     const struct qrn_matmul_args a = product(&m, &r, n_rows, n, k);
     char what[96];
-    (void)snprintf(what, sizeof what, "%s multiprocessors, M %d, N %d, K %d", n_multiprocessors, (int)n_rows, (int)n,
-                   (int)k);
+    (void)snprintf(what, sizeof what, "%s multiprocessors, M %d, N %d, K %d", n_multiprocessors,
+                   (int)n_rows, (int)n, (int)k);
     assert_true(parts_of(dev)->supports(&a));
     op_test_against_reference(dev, QRN_OP_matmul, &a, 1e-5, what);
     memset(a.out.data, 0xff, a.out.n_bytes);
@@ -77,11 +82,11 @@ static void check(const char *n_multiprocessors, int64_t n_rows, int64_t n, int6
 static void test_parts(void **state)
 {
     (void)state;
-    check("4", 40, 130, 2104);  /* two parts, of two tiles; k ends in a stage's midst */
-    check("3", 64, 256, 2048);  /* one part of each tile */
-    check("7", 33, 129, 4104);  /* three parts of unequal length, longer than a ring */
-    check("40", 50, 70, 2048);  /* as many parts as a tile may have */
-    check("1", 37, 300, 2080);  /* more tiles than multiprocessors */
+    check("4", 40, 130, 2104); /* two parts, of two tiles; k ends in a stage's midst */
+    check("3", 64, 256, 2048); /* one part of each tile */
+    check("7", 33, 129, 4104); /* three parts of unequal length, longer than a ring */
+    check("40", 50, 70, 2048); /* as many parts as a tile may have */
+    check("1", 37, 300, 2080); /* more tiles than multiprocessors */
 }
 
 /* The same rows among others give the same bits. */
@@ -119,7 +124,8 @@ static void test_others(void **state)
     b = a;
     b.activation = QRN_ACT_F32;
     assert_false(k->supports(&b));
-    static const int64_t shapes[][3] = {{32, 64, 2048}, {65, 64, 2048}, {64, 64, 2040}, {33, 8449, 2048}};
+    static const int64_t shapes[][3] = {
+        {32, 64, 2048}, {65, 64, 2048}, {64, 64, 2040}, {33, 8449, 2048}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         a = product(&m, &r, shapes[i][0], shapes[i][1], shapes[i][2]);
         assert_false(k->supports(&a));

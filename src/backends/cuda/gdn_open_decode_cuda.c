@@ -57,7 +57,8 @@ static void run(void *stream, const void *args)
     const struct qrn_gdn_open_chunk_args *a = args;
     const struct qrn_cuda_stream *s = stream;
     const int64_t n_heads = a->position.shape[0] * a->v.shape[1],
-                  n_multiprocessors = s->cuda->n_multiprocessors, most = AT_ONCE * n_multiprocessors;
+                  n_multiprocessors = s->cuda->n_multiprocessors,
+                  most = AT_ONCE * n_multiprocessors;
     if (qrn_cuda_gdn_is_few(a, n_multiprocessors)) {
         run_few(stream, a);
         return;

@@ -13,8 +13,8 @@ struct qrn_cuda_parts {
 };
 
 /* Queues the product of a step that cuda.matmul.parts takes, but for adding up. */
-struct qrn_cuda_parts qrn_cuda_queue_parts(struct qrn_cuda_stream *s, const struct qrn_matmul_args *args,
-                                           bool weights_stay);
+struct qrn_cuda_parts qrn_cuda_queue_parts(struct qrn_cuda_stream *s,
+                                           const struct qrn_matmul_args *args, bool weights_stay);
 
 /* Whether rms_norm.registers has a block of 16 warps for each row; then it may take x as parts, which it also stores. */
 bool qrn_cuda_rms_norm_is_wide(const struct qrn_rms_norm_args *args, int64_t n_multiprocessors);

@@ -63,20 +63,20 @@ static int32_t parts_of(const struct qrn_matmul_params *p, int64_t n_steps, int6
     return n > 1 ? (int32_t)n : 1;
 }
 
-static struct qrn_matmul_parts_params queue(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job,
-                                            bool weights_stay)
+static struct qrn_matmul_parts_params queue(struct qrn_cuda_stream *s,
+                                            const struct qrn_matmul_params *job, bool weights_stay)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_matmul_parts_sm90a,
                                                "qrn_matmul_parts_bf16", SHARED};
     const int64_t n_tiles = (job->w.n + QRN_PARTS_WEIGHTS - 1) / QRN_PARTS_WEIGHTS,
                   n_steps = (job->w.k + QRN_PARTS_K - 1) / QRN_PARTS_K;
-    struct qrn_matmul_parts_params p = {
-        .job = *job,
-        .sums = s->scratch + whole(qrn_cuda_x16_bytes(job)),
-        .apart = job->most_rows * job->w.n,
-        .n_parts = parts_of(job, n_steps, s->cuda->n_multiprocessors),
-        .n_steps = (int32_t)n_steps,
-        .n_early = weights_stay ? QRN_PARTS_STAGES : 0};
+    struct qrn_matmul_parts_params p = {.job = *job,
+                                        .sums = s->scratch + whole(qrn_cuda_x16_bytes(job)),
+                                        .apart = job->most_rows * job->w.n,
+                                        .n_parts =
+                                            parts_of(job, n_steps, s->cuda->n_multiprocessors),
+                                        .n_steps = (int32_t)n_steps,
+                                        .n_early = weights_stay ? QRN_PARTS_STAGES : 0};
     const struct qrn_tensor_box w = box_of_w(job);
     qrn_cuda_map_x16(s, job, s->scratch, QRN_PARTS_X, &p.x);
     qrn_cuda_tensor_map(s, &w, &p.w);
@@ -88,8 +88,8 @@ static struct qrn_matmul_parts_params queue(struct qrn_cuda_stream *s, const str
     return p;
 }
 
-struct qrn_cuda_parts qrn_cuda_queue_parts(struct qrn_cuda_stream *s, const struct qrn_matmul_args *args,
-                                           bool weights_stay)
+struct qrn_cuda_parts qrn_cuda_queue_parts(struct qrn_cuda_stream *s,
+                                           const struct qrn_matmul_args *args, bool weights_stay)
 {
     struct qrn_matmul_params job;
     (void)qrn_cuda_matmul_job(args, &job);
@@ -109,7 +109,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                     &p);
 }
 
-static const char serves[] =
-    "bf16 weights in up to 8448 rows of 2048 and more, bf16 activations: 33 to 64 rows of x in any order";
+static const char serves[] = "bf16 weights in up to 8448 rows of 2048 and more, bf16 activations: "
+                             "33 to 64 rows of x in any order";
 
 QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul, parts, QRN_CUDA_SM90, takes, scratch, run, serves);

@@ -42,8 +42,8 @@ size_t qrn_cuda_x16_bytes(const struct qrn_matmul_params *p)
     return is_taken(p) ? 0 : (size_t)(p->most_rows * stride_of(p)) * sizeof(uint16_t);
 }
 
-void qrn_cuda_map_x16(struct qrn_cuda_stream *s, const struct qrn_matmul_params *p, CUdeviceptr scratch, int box_rows,
-                      struct qrn_tensor_map *out)
+void qrn_cuda_map_x16(struct qrn_cuda_stream *s, const struct qrn_matmul_params *p,
+                      CUdeviceptr scratch, int box_rows, struct qrn_tensor_map *out)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_matmul_x_bf16, "qrn_matmul_x_bf16",
                                                0};
@@ -51,7 +51,8 @@ void qrn_cuda_map_x16(struct qrn_cuda_stream *s, const struct qrn_matmul_params 
     if (!is_taken(p)) {
         const struct qrn_matmul_wgmma_params rounding = {
             .job = *p, .x16 = scratch, .n_x16 = p->most_rows, .x16_stride = stride_of(p)};
-        qrn_cuda_launch(s, &f, qrn_grid_of_warps(rounding.n_x16 * ((rounding.x16_stride + 255) / 256)),
+        qrn_cuda_launch(s, &f,
+                        qrn_grid_of_warps(rounding.n_x16 * ((rounding.x16_stride + 255) / 256)),
                         &rounding);
         box = box_of(scratch, p, stride_of(p) * (int64_t)sizeof(uint16_t), box_rows);
     }

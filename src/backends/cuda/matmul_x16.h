@@ -12,7 +12,7 @@ enum { QRN_X16_BOX_K = 64 }; /* of the map's boxes */
 /* Of scratch. */
 size_t qrn_cuda_x16_bytes(const struct qrn_matmul_params *p);
 /* Queues the rounding to memory at scratch, if need be. */
-void qrn_cuda_map_x16(struct qrn_cuda_stream *s, const struct qrn_matmul_params *p, CUdeviceptr scratch, int box_rows,
-                      struct qrn_tensor_map *out);
+void qrn_cuda_map_x16(struct qrn_cuda_stream *s, const struct qrn_matmul_params *p,
+                      CUdeviceptr scratch, int box_rows, struct qrn_tensor_map *out);
 
 #endif

@@ -16,8 +16,8 @@ static bool matches(const struct qrn_cuda *cuda, const struct qrn_step *steps)
 
 static void run(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 {
-    const struct qrn_cuda_parts parts = qrn_cuda_queue_parts(
-        s, steps[0].args, qrn_cuda_step_operand_stays(s, &steps[0], "w"));
+    const struct qrn_cuda_parts parts =
+        qrn_cuda_queue_parts(s, steps[0].args, qrn_cuda_step_operand_stays(s, &steps[0], "w"));
     qrn_cuda_rms_norm_of_parts(s, steps[1].args, &parts,
                                s->overlaps && qrn_cuda_step_operand_stays(s, &steps[1], "weight"));
 }

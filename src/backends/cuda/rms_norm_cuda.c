@@ -54,8 +54,8 @@ bool qrn_cuda_rms_norm_is_wide(const struct qrn_rms_norm_args *a, int64_t n_mult
 }
 
 /* params: p, or what it begins. */
-static void launch_wide(struct qrn_cuda_stream *s, bool has_parts, const struct qrn_rms_norm_params *p,
-                        const void *params)
+static void launch_wide(struct qrn_cuda_stream *s, bool has_parts,
+                        const struct qrn_rms_norm_params *p, const void *params)
 {
     static const struct qrn_cuda_function of[2][3] = {
         {{qrn_cuda_image_norm_registers, "qrn_rms_norm_wide1", 0},
@@ -106,9 +106,9 @@ static void run_registers(void *stream, const void *args)
         return;
     }
     while (forms[i].longest < d) i++;
-    qrn_cuda_launch(
-        stream, &forms[i].function,
-        qrn_grid_of_warps(d <= QRN_NORM_WARP_ROW ? p.n_rows : p.n_rows * QRN_WARPS), &p);
+    qrn_cuda_launch(stream, &forms[i].function,
+                    qrn_grid_of_warps(d <= QRN_NORM_WARP_ROW ? p.n_rows : p.n_rows * QRN_WARPS),
+                    &p);
 }
 
 const struct qrn_kernel qrn_cuda_rms_norm_registers = {

@@ -202,7 +202,8 @@ static __device__ __forceinline__ void tiles(const qrn_matmul_params &p)
     float acc[TILE][TILE];
 #pragma unroll
     for (int i = 0; i < N_SUMS; i++) acc[i / TILE][i % TILE] = 0.0f;
-    find_rows(p, tile, first_w, s);
+    find_rows(p, tile, first_w, s); /* which takes divisions: before the launch's turn */
+    qrn_grid_waits();
     __syncthreads();
     const int n_pieces = (int)((p.w.k + QRN_PIECE - 1) / QRN_PIECE);
 #pragma unroll 1
@@ -236,7 +237,7 @@ static __device__ __forceinline__ void tiles(const qrn_matmul_params &p)
 }
 
 #define QRN_TILES_OF(name, T, is_bf16, cut)                           \
-    QRN_DEVICE_FUNCTION(name, cut::N_THREADS, 1, qrn_matmul_params) \
+    QRN_DEVICE_FUNCTION_EARLY(name, cut::N_THREADS, 1, qrn_matmul_params) \
     {                                                               \
         tiles<T, is_bf16, cut>(p);                                  \
     }
