@@ -224,13 +224,16 @@ static bool count_down(void *user)
     return (*(int *)user)-- == 0;
 }
 
-/* Cancelled at each layer of the second batch; what was done stays, and the sequence goes on. */
+/* Cancelled at each layer of the second batch, those of the device at once; what was done stays, and the sequence goes
+ * on. */
 static void check_cancel(const struct fixture *f)
 {
     struct qrn_error err;
-    for (int at = 0; at < (int)f->n_layers; at++) {
+    const int64_t n_device = f->options.n_device_layers,
+                  n_asked = n_device < f->n_layers ? f->n_layers - n_device + (n_device > 0) : 1;
+    for (int at = 0; at < (int)n_asked; at++) {
         struct qrn_seq *seq = test_seq(f->model, 0);
-        int left = (int)f->n_layers + at;
+        int left = (int)n_asked + at;
         struct qrn_append a = {.seq = seq, .tokens = f->ids, .n_tokens = 200};
         assert_int_equal(qrn_model_append(f->model, &a, 1, count_down, &left, &err),
                          QRN_ERR_CANCELLED);
