@@ -7,7 +7,7 @@
 
 #include "support/emulated_faults.h"
 
-enum { MEMORY_BYTES = 48 << 20 };
+enum { MEMORY_BYTES = 176 << 20 };
 
 void joint_test_open(struct joint_test *j, uint64_t seed)
 {

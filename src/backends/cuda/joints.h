@@ -9,7 +9,7 @@
 
 #include "backends/cuda/launch.h"
 
-enum { QRN_CUDA_JOINT_STEPS = 7 };
+enum { QRN_CUDA_JOINT_STEPS = 15 };
 
 #define QRN_KERNEL(op, variant) extern const struct qrn_kernel qrn_cuda_##op##_##variant;
 #include "backends/cuda/kernels.inc"

@@ -16,21 +16,19 @@ static uint64_t address(const struct qrn_tensor *t)
     return t->n_dims ? (uint64_t)(uintptr_t)t->data : 0;
 }
 
-/* One row of n elements in whole fours; an absent one too. */
-static bool is_row(const struct qrn_tensor *t, int64_t n)
+bool qrn_cuda_chain_is_row(const struct qrn_tensor *t, int64_t n)
 {
     return !t->n_dims || (t->shape[t->n_dims - 1] == n && qrn_tensor_n_elements(t) == n &&
                           qrn_is_contiguous(t) && (uintptr_t)t->data % 16 == 0);
 }
 
-/* The norm of what the product before has made. */
-static bool row_of_norm(const struct qrn_rms_norm_args *a, const struct qrn_tensor *made,
+bool qrn_cuda_chain_norm_row(const struct qrn_rms_norm_args *a, const struct qrn_tensor *made,
                         enum qrn_dtype x, int64_t n, struct qrn_chain_row *row)
 {
     const struct qrn_tensor *const all[] = {&a->x,   &a->weight, &a->residual,
                                             &a->sum, &a->out,    &a->rounded};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!is_row(all[i], n)) return false;
+        if (!qrn_cuda_chain_is_row(all[i], n)) return false;
     *row = (struct qrn_chain_row){.residual = a->residual.n_dims != 0,
                                   .weight = address(&a->weight),
                                   .sum = address(&a->sum),
@@ -43,12 +41,11 @@ static bool row_of_norm(const struct qrn_rms_norm_args *a, const struct qrn_tens
            n > QRN_NORM_WARP_ROW && n <= QRN_CHAIN_NORM_PIECES * QRN_STREAM_WARPS * QRN_PIECE;
 }
 
-/* Element of made at which n elements of t begin, a multiple of 4; -1: they are not there. */
-static int64_t place_in(const struct qrn_tensor *t, int64_t n, const struct qrn_tensor *made)
+int64_t qrn_cuda_chain_place_in(const struct qrn_tensor *t, int64_t n, const struct qrn_tensor *made)
 {
     const uintptr_t at = ((uintptr_t)t->data - (uintptr_t)made->data) / sizeof(float);
     const int64_t n_made = qrn_tensor_n_elements(made);
-    if (!is_row(t, n) || (uintptr_t)t->data < (uintptr_t)made->data || at > (uintptr_t)n_made)
+    if (!qrn_cuda_chain_is_row(t, n) || (uintptr_t)t->data < (uintptr_t)made->data || at > (uintptr_t)n_made)
         return -1;
     return (int64_t)at + n <= n_made ? (int64_t)at : -1;
 }
@@ -56,25 +53,25 @@ static int64_t place_in(const struct qrn_tensor *t, int64_t n, const struct qrn_
 static bool row_of_silu_mul(const struct qrn_silu_mul_args *a, const struct qrn_tensor *made,
                             enum qrn_dtype x, int64_t n, struct qrn_chain_row *row)
 {
-    const int64_t gate_at = place_in(&a->gate, n, made), up_at = place_in(&a->up, n, made);
+    const int64_t gate_at = qrn_cuda_chain_place_in(&a->gate, n, made), up_at = qrn_cuda_chain_place_in(&a->up, n, made);
     *row = (struct qrn_chain_row){.rounded = address(&a->out),
                                   .kind = QRN_CHAIN_SILU_MUL,
                                   .n = (int32_t)n,
                                   .gate_at = (int32_t)gate_at,
                                   .up_at = (int32_t)up_at};
-    return gate_at >= 0 && up_at >= 0 && is_row(&a->out, n) && a->out.dtype == x;
+    return gate_at >= 0 && up_at >= 0 && qrn_cuda_chain_is_row(&a->out, n) && a->out.dtype == x;
 }
 
 /* What is between two products: the row of n elements, rounded to x, that the second one meets. */
 static bool row_of(const struct qrn_step *step, const struct qrn_tensor *made, enum qrn_dtype x,
                    int64_t n, struct qrn_chain_row *row)
 {
-    if (n % QRN_PIECE || !is_row(made, qrn_tensor_n_elements(made))) return false;
+    if (n % QRN_PIECE || !qrn_cuda_chain_is_row(made, qrn_tensor_n_elements(made))) return false;
     return step->kernel == &qrn_cuda_silu_mul_rows ? row_of_silu_mul(step->args, made, x, n, row)
-                                                   : row_of_norm(step->args, made, x, n, row);
+                                                   : qrn_cuda_chain_norm_row(step->args, made, x, n, row);
 }
 
-static bool link_of(const struct qrn_matmul_args *a, const struct qrn_chain_form *form,
+bool qrn_cuda_chain_link_of(const struct qrn_matmul_args *a, const struct qrn_chain_form *form,
                     struct qrn_chain_link *l)
 {
     struct qrn_matmul_params job;
@@ -82,7 +79,7 @@ static bool link_of(const struct qrn_matmul_args *a, const struct qrn_chain_form
     l->w = job.w, l->x = job.x.data, l->out = job.out.data;
     return job.most_rows == 1 && job.n_matrices == 1 && !job.ids &&
            job.x_dtype == (int32_t)form->x && job.w.n > 0 && job.w.n < 1 << 20 &&
-           job.w.k < 1 << 17 && is_row(&a->x, job.w.k) && form->takes(&job.w);
+           job.w.k < 1 << 17 && qrn_cuda_chain_is_row(&a->x, job.w.k) && form->takes(&job.w);
 }
 
 /* --- what is written, and when --- */
@@ -107,40 +104,48 @@ static bool is_written(const struct qrn_tensor *t, const struct qrn_operand *o,
     return all;
 }
 
-/* Whether t is apart from all that the steps write. */
-static bool stays(const struct qrn_tensor *t, const struct qrn_step *steps, size_t n_steps)
+bool qrn_cuda_chain_stays(const struct qrn_tensor *t, const struct qrn_step *steps, size_t n_steps)
 {
     bool some = false;
     return !is_written(t, &reads, steps, n_steps, &some) && !some;
 }
 
-static void drop(uint64_t *store, const struct qrn_tensor *t)
+/* Leaves out what later steps write again. */
+static void drop(const struct qrn_tensor *t, size_t step, const struct qrn_chain_store *stores, size_t n_stores)
 {
-    if (*store == address(t)) *store = 0;
+    for (size_t i = 0; i < n_stores; i++)
+        if (stores[i].step == step && *stores[i].at == address(t)) *stores[i].at = 0;
 }
 
-/* Leaves out what is written again: what is left is written once, and in any order.  False: a part of
- * something is. */
-static bool drop_early(const struct qrn_step *steps, size_t n_steps, struct qrn_chain_link *links)
+bool qrn_cuda_chain_drop_early(const struct qrn_step *steps, size_t n_steps,
+                               const struct qrn_chain_store *stores, size_t n_stores)
 {
     bool some = false;
     for (size_t i = 0; i < n_steps; i++)
         for (size_t k = 0; k < steps[i].op->n_operands; k++) {
-            struct qrn_chain_link *l = &links[(i + 1) / 2];
             const struct qrn_operand *o = &steps[i].op->operands[k];
             const struct qrn_tensor *t = qrn_operand_tensor(o, steps[i].args);
-            if (!(o->access & QRN_WRITES) ||
-                !is_written(t, o, steps + i + 1, n_steps - i - 1, &some))
-                continue;
-            if (i % 2 == 0) {
-                drop(&l->out, t);
-            } else {
-                drop(&l->row.sum, t);
-                drop(&l->row.out, t);
-                drop(&l->row.rounded, t);
-            }
+            if ((o->access & QRN_WRITES) && is_written(t, o, steps + i + 1, n_steps - i - 1, &some))
+                drop(t, i, stores, n_stores);
         }
     return !some;
+}
+
+/* Of a chain whose products are the steps of even numbers. */
+static bool drop_early(const struct qrn_step *steps, size_t n_steps, struct qrn_chain_link *links)
+{
+    struct qrn_chain_store stores[4 * QRN_CHAIN_LINKS];
+    size_t n = 0;
+    for (size_t i = 0; i < n_steps; i++) {
+        struct qrn_chain_link *l = &links[(i + 1) / 2];
+        if (i % 2 == 0) {
+            stores[n++] = (struct qrn_chain_store){i, &l->out};
+            continue;
+        }
+        uint64_t *const of_row[] = {&l->row.sum, &l->row.out, &l->row.rounded};
+        for (int k = 0; k < 3; k++) stores[n++] = (struct qrn_chain_store){i, of_row[k]};
+    }
+    return qrn_cuda_chain_drop_early(steps, n_steps, stores, n);
 }
 
 /* Whether no step writes what a product reads from memory: its weights, the first one's row. */
@@ -149,9 +154,9 @@ static bool products_are_safe(const struct qrn_step *steps, size_t n_steps)
     const struct qrn_matmul_args *first = steps[0].args;
     for (size_t i = 0; i < n_steps; i += 2) {
         const struct qrn_matmul_args *a = steps[i].args;
-        if (!stays(&a->w, steps, n_steps)) return false;
+        if (!qrn_cuda_chain_stays(&a->w, steps, n_steps)) return false;
     }
-    return stays(&first->x, steps, 1);
+    return qrn_cuda_chain_stays(&first->x, steps, 1);
 }
 
 /* The residual stream lies in each block's shared memory from the first norm on.  Norms may write where it was read: the
@@ -165,12 +170,12 @@ static bool norms_are_safe(const struct qrn_step *steps, size_t n_steps,
         const struct qrn_chain_row *row = &p->link[(i + 1) / 2].row;
         const struct qrn_rms_norm_args *a = steps[i].args;
         if (row->kind != QRN_CHAIN_NORM) continue;
-        if (!stays(&a->weight, steps, n_steps)) return false;
+        if (!qrn_cuda_chain_stays(&a->weight, steps, n_steps)) return false;
         if (before ? !a->residual.n_dims || !qrn_same_view(&a->residual, &before->sum)
-                   : !stays(&a->residual, steps, i))
+                   : !qrn_cuda_chain_stays(&a->residual, steps, i))
             return false;
         for (size_t k = 0; k < n_steps; k += 2)
-            if (!stays(&a->residual, &steps[k], 1)) return false;
+            if (!qrn_cuda_chain_stays(&a->residual, &steps[k], 1)) return false;
         (void)is_written(&a->residual, &reads, steps, n_steps, &some);
         if (!before) p->residual = address(&a->residual), p->n_residual = row->n;
         p->late_link = (int32_t)(i + 1) / 2;
@@ -183,9 +188,8 @@ static bool norms_are_safe(const struct qrn_step *steps, size_t n_steps,
 
 /* --- words --- */
 
-/* Where links exchange words; false: there are too many. */
-static bool place_words(const struct qrn_cuda *cuda, const struct qrn_chain_form *form,
-                        struct qrn_matmul_chain_params *p)
+bool qrn_cuda_chain_place_words(const struct qrn_cuda *cuda, const struct qrn_chain_form *form,
+                                int64_t n_more, struct qrn_matmul_chain_params *p)
 {
     enum { NOTES = 256 };
     const int64_t handover = (int64_t)cuda->n_multiprocessors * QRN_PANEL_ROWS * 8;
@@ -201,12 +205,13 @@ static bool place_words(const struct qrn_cuda *cuda, const struct qrn_chain_form
         l->words = (int32_t)at;
         if (i + 1 < p->n_links) at += (l->w.n + 3) / 4 * 4;
     }
+    p->more_words = (int32_t)at;
+    at += (n_more + 3) / 4 * 4;
     p->n_words = (int32_t)at;
     return at <= QRN_CHAIN_SET_WORDS &&
            NOTES + handover + 8 * (int64_t)QRN_CHAIN_SET_WORDS <= QRN_CUDA_EXCHANGE_BYTES;
 }
 
-/* Products are the steps of even numbers. */
 bool qrn_cuda_chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_chain_form *form,
                              const struct qrn_step *steps, size_t n_steps,
                              struct qrn_matmul_chain_params *p)
@@ -217,14 +222,14 @@ bool qrn_cuda_chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_chain
     for (int i = 0; i < p->n_links; i++) {
         struct qrn_chain_link *l = &p->link[i];
         const struct qrn_matmul_args *a = steps[2 * i].args;
-        if (!link_of(a, form, l) || l->w.dtype != p->link[0].w.dtype) return false;
+        if (!qrn_cuda_chain_link_of(a, form, l) || l->w.dtype != p->link[0].w.dtype) return false;
         if (made &&
             (!row_of(&steps[2 * i - 1], made, form->x, l->w.k, &l->row) || l->row.rounded != l->x))
             return false;
         made = &a->out;
     }
     return products_are_safe(steps, n_steps) && drop_early(steps, n_steps, p->link) &&
-           norms_are_safe(steps, n_steps, p) && place_words(cuda, form, p);
+           norms_are_safe(steps, n_steps, p) && qrn_cuda_chain_place_words(cuda, form, 0, p);
 }
 
 /* --- the launch --- */
@@ -267,7 +272,7 @@ bool qrn_cuda_chain_lay_out(const struct qrn_cuda *cuda, const struct qrn_chain_
     }
     const int64_t n_kept = (n_normed + n_blocks - 1) / n_blocks,
                   of_x = n_panels * (ring->x_bytes + ring->d_bytes) + 16,
-                  rest = ring->alignment + of_x + (n_normed + n_kept) * piece;
+                  rest = ring->alignment + of_x + (n_normed + n_kept) * piece + ring->more_bytes;
     int64_t n_stages = (QRN_FEW_MOST_SHARED - rest) / (ring->stage_bytes + ring->sums_bytes),
             window = ring->window_bytes / ring->stage_bytes;
     if (n_stages > ring->most_stages) n_stages = ring->most_stages;
@@ -288,11 +293,12 @@ bool qrn_cuda_chain_lay_out(const struct qrn_cuda *cuda, const struct qrn_chain_
     p->window = (int32_t)(window < 1 ? 1 : window);
     p->sum_at = (s->x_at + (int32_t)of_x) / 16 * 16;
     p->kept_at = p->sum_at + (int32_t)(n_normed * piece);
+    p->more_at = p->kept_at + (int32_t)(n_kept * piece);
     *grid = (struct qrn_cuda_grid){
         .n_blocks = n_blocks,
         .n_threads = (unsigned)qrn_chain_threads(),
         .shared_bytes =
-            (unsigned)larger(ring->alignment + p->kept_at + n_kept * piece, QRN_FEW_ALONE_SHARED),
+            (unsigned)larger(ring->alignment + p->more_at + ring->more_bytes, QRN_FEW_ALONE_SHARED),
         .meets = true};
     return true;
 }

@@ -54,7 +54,9 @@ struct qrn_matmul_chain_params {
     int32_t n_links, kept_at, sum_at;
     int32_t late_link; /* with the last norm */
     int32_t window;    /* stages under way, fewer than the ring has */
-    int32_t n_words, n_residual, rest;
+    int32_t n_words, n_residual;
+    int32_t more_words, more_at; /* of a chain's own: among the words, in shared memory */
+    int32_t rest;
 };
 
 /* Between launches; all of it begins as 0. */

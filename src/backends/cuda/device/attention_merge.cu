@@ -15,9 +15,9 @@ enum { RUNS = 64 }; /* that are copied at once */
 /* DIMS: dimensions of a block, a thread each. */
 template <int DIMS> struct merge_shared {
     float o[2][RUNS][DIMS];
+    float row[DIMS];
     float a[RUNS], b[RUNS], l[RUNS],
         most[2]; /* a: -1 where a run is empty, and then b is 0, l -0 */
-    float row[DIMS];
 };
 
 /* The row of this block; by all lanes of a warp.  n_rows of 0: none. */

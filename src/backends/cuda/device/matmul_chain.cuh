@@ -11,12 +11,29 @@
  *     copy_x               the first link's row
  *     source               stages of a piece of a share, for the thread that copies
  *     multiply             a warp's part of n panels of the stage at a place
- *     add<N>               N stages, with n panels in the last one */
+ *     add<N>               N stages, with n panels in the last one
+ *     add_piece            all stages of a piece of a share: n panels
+ *     out_of               where a link's outputs are stored, if they are; of those of a group
+ *     normed               where a norm's floats lie in shared memory, all of them; null: nowhere
+ *     begins, is_made, stores   what else is done: by warps that multiply before and after the launch's turn, and when
+ *                          a link's row is made; by the warp that stores, first of all */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_CUH
 
 #include "backends/cuda/device/matmul_chain_row.cuh"
 #include "backends/cuda/device/matmul_stream.cuh"
+
+/* What products have that are all that a link does. */
+struct qrn_chain_plain {
+    static __device__ __forceinline__ float *normed(char *) { return nullptr; }
+    static __device__ __forceinline__ void begins(const qrn_chain_shared &, bool) {}
+    static __device__ __forceinline__ void is_made(int, uint32_t, const qrn_chain_shared &) {}
+    static __device__ __forceinline__ void stores(uint32_t, const qrn_chain_shared &) {}
+    static __device__ __forceinline__ qrn_chain_place place_of(const qrn_chain_row &row, int piece)
+    {
+        return qrn_chain_place_of(row, piece);
+    }
+};
 
 static __device__ __forceinline__ qrn_share qrn_chain_share(const qrn_chain_link &l)
 {
@@ -71,10 +88,11 @@ static __device__ __forceinline__ void qrn_chain_make_x(const Weights &weights, 
     if (l.row.kind == QRN_CHAIN_NORM)
         qrn_chain_norm<Weights>(l.row, qrn_chain_words(p, epoch, p.link[i - 1].words), s);
     else if (l.row.kind == QRN_CHAIN_SILU_MUL)
-        qrn_chain_silu_mul<Weights>(l.row, qrn_chain_words(p, epoch, p.link[i - 1].words),
-                                    qrn_chain_words(p, epoch, l.pieces), s);
+        qrn_chain_silu_mul(weights, l.row, qrn_chain_words(p, epoch, p.link[i - 1].words),
+                           qrn_chain_words(p, epoch, l.pieces), s);
     else weights.copy_x(s);
     qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
+    weights.is_made(i, epoch, s);
     if (qrn_warp() == 0 && i == p.late_link) qrn_barrier_arrive_warp(s.late);
 }
 
@@ -96,7 +114,9 @@ static __device__ __forceinline__ void qrn_chain_multiplies(const Weights &weigh
         qrn_share_walk walk;
         walk.start(share, n_panels);
         if (i == 0) {
+            weights.begins(s, true);
             qrn_grid_waits();
+            weights.begins(s, false);
             epoch = qrn_chain_epoch(p);
             qrn_chain_ask_residual(p, s);
         }
@@ -154,6 +174,20 @@ static __device__ __forceinline__ void qrn_chain_copies(const Weights &weights, 
 
 /* --- the warp that adds --- */
 
+/* The next n panels, ascending. */
+template <class Weights>
+static __device__ __forceinline__ void qrn_chain_add_panels(const Weights &weights, const qrn_chain_link &l,
+                                                            const qrn_chain_shared &s, int n, qrn_ring_place &ring,
+                                                            float (&acc)[1])
+{
+    const int stage_panels = weights.stage_panels(l);
+#pragma unroll 1
+    for (; n >= Weights::ADDED * stage_panels; n -= Weights::ADDED * stage_panels)
+        weights.template add<Weights::ADDED>(l, s, stage_panels, ring, acc);
+#pragma unroll 1
+    for (; n > 0; n -= stage_panels) weights.template add<1>(l, s, n, ring, acc);
+}
+
 template <class Weights>
 static __device__ __forceinline__ void qrn_chain_adds(const Weights &weights, const qrn_matmul_chain_params &p,
                                                       const qrn_chain_shared &s)
@@ -167,28 +201,22 @@ static __device__ __forceinline__ void qrn_chain_adds(const Weights &weights, co
     for (int i = 0; i < p.n_links; i++) {
         const qrn_chain_link &l = p.link[i];
         const qrn_share share = qrn_chain_share(l);
-        const int n_panels = l.n_panels, n_rows = (int)l.w.n, group_rows = weights.group_rows(l),
-                  stage_panels = weights.stage_panels(l);
+        const int n_panels = l.n_panels, n_rows = (int)l.w.n, group_rows = weights.group_rows(l);
         uint32_t *words = i + 1 < p.n_links ? qrn_chain_words(p, epoch, l.words) : nullptr;
-        float *out = (float *)(uintptr_t)l.out;
         uint64_t seen = 0; /* of what is handed over, which is asked for a group ahead */
         qrn_share_walk walk;
         for (walk.start(share, n_panels); walk.end; walk.next_piece(share, n_panels)) {
             float acc[1] = {0.0f};
             if (walk.panel) acc[0] = qrn_chain_take_over(handover, qrn_chain_tag(epoch, i), seen);
             else seen = qrn_load_relaxed(handover + qrn_lane());
-            int left = walk.end - walk.panel;
-#pragma unroll 1
-            for (; left >= Weights::ADDED * stage_panels; left -= Weights::ADDED * stage_panels)
-                weights.template add<Weights::ADDED>(l, s, stage_panels, ring, acc);
-#pragma unroll 1
-            for (; left > 0; left -= stage_panels) weights.template add<1>(l, s, left, ring, acc);
+            weights.add_piece(i, s, walk, ring, acc);
             const int n = walk.group * group_rows + qrn_lane();
             if (walk.end < n_panels) {
                 qrn_store_relaxed(handover + QRN_PANEL_ROWS + qrn_lane(),
                                   qrn_chain_tag(epoch, i) | __float_as_uint(acc[0]));
             } else if (qrn_lane() < group_rows && n < n_rows) {
                 if (words) qrn_publish(words + n, qrn_word_of_float(acc[0]));
+                float *out = weights.out_of(i, walk.group);
                 if (out) out[n] = acc[0];
             }
         }
@@ -209,7 +237,9 @@ static __device__ __forceinline__ void qrn_chain_ask_weights(const qrn_matmul_ch
     }
 }
 
-static __device__ __forceinline__ void qrn_chain_stores(const qrn_matmul_chain_params &p, const qrn_chain_shared &s)
+template <class Weights>
+static __device__ __forceinline__ void qrn_chain_stores(const Weights &weights, const qrn_matmul_chain_params &p,
+                                                        const qrn_chain_shared &s)
 {
     qrn_chain_notes *notes = (qrn_chain_notes *)(uintptr_t)p.notes;
     const qrn_chain_row &row = p.link[p.late_link].row;
@@ -220,6 +250,7 @@ static __device__ __forceinline__ void qrn_chain_stores(const qrn_matmul_chain_p
     uint4 *dirty = (uint4 *)qrn_chain_words(p, epoch + 1, 0);
     for (uint32_t i = blockIdx.x * 32 + lane; i < n_dirty / 4; i += 32 * gridDim.x) dirty[i] = make_uint4(0, 0, 0, 0);
     qrn_barrier_wait(s.stream.turn, 0);
+    weights.stores(epoch, s);
     qrn_barrier_wait(s.late, 0);
     if (lane == 0) qrn_meet_at(&notes->loaded, qrn_come_to(&notes->loaded));
     __syncwarp();
@@ -251,6 +282,7 @@ static __device__ __forceinline__ void qrn_matmul_chain(const Weights &weights, 
     s.stream.places = places, s.stream.turn = &turn;
     s.squares = squares, s.late = &late;
     s.kept = (float *)(ring + p.kept_at), s.sum = (float *)(ring + p.sum_at);
+    s.normed = weights.normed(ring);
     qrn_hold_shared(s.stream.places), qrn_hold_shared(s.stream.sums);
     if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
 #pragma unroll 1
@@ -267,7 +299,7 @@ static __device__ __forceinline__ void qrn_matmul_chain(const Weights &weights, 
     if (threadIdx.x < QRN_CHAIN_NORM_PIECES * QRN_STREAM_WARPS) squares[threadIdx.x] = 0.0f;
     if (qrn_warp() < QRN_STREAM_WARPS) qrn_chain_multiplies(weights, p, s);
     else if (qrn_warp() == QRN_STREAM_WARPS + 1) qrn_chain_adds(weights, p, s);
-    else if (qrn_warp() == QRN_STREAM_WARPS + 2) qrn_chain_stores(p, s);
+    else if (qrn_warp() == QRN_STREAM_WARPS + 2) qrn_chain_stores(weights, p, s);
     else if (qrn_lane() == 0) qrn_chain_copies(weights, p, s);
 }
 

@@ -40,7 +40,7 @@ template <int N> struct qrn_chain_bf16_pieces {
 
 /* --- weights --- */
 
-struct qrn_chain_bf16 {
+struct qrn_chain_bf16 : qrn_chain_plain {
     enum { TEAM = 1, ADDED = 4, ALIGNMENT = QRN_ATOM };
     template <int N> using pieces = qrn_chain_bf16_pieces<N>;
 
@@ -163,6 +163,12 @@ struct qrn_chain_bf16 {
             qrn_barrier_arrive_warp(taken[i]);
         }
     }
+    __device__ __forceinline__ void add_piece(int i, const qrn_chain_shared &s, const qrn_share_walk &walk,
+                                              qrn_ring_place &ring, float (&acc)[1]) const
+    {
+        qrn_chain_add_panels(*this, p.chain.link[i], s, walk.end - walk.panel, ring, acc);
+    }
+    __device__ __forceinline__ float *out_of(int i, int) const { return (float *)(uintptr_t)p.chain.link[i].out; }
 };
 
 #endif

@@ -84,7 +84,7 @@ static __device__ __forceinline__ void qrn_chain_take_q8(const uint32_t *pieces,
 
 /* --- weights --- */
 
-template <int dtype> struct qrn_chain_packed {
+template <int dtype> struct qrn_chain_packed : qrn_chain_plain {
     enum { TEAM = QRN_STREAM_TEAM, ADDED = 2, ALIGNMENT = 1 };
     template <int N> using pieces = qrn_chain_q8_pieces<dtype, N>;
 
@@ -152,6 +152,12 @@ template <int dtype> struct qrn_chain_packed {
     {
         qrn_stream_add_stages<1, 1, N>(p.stream, s.stream, 0, 1, n, ring, acc);
     }
+    __device__ __forceinline__ void add_piece(int i, const qrn_chain_shared &s, const qrn_share_walk &walk,
+                                              qrn_ring_place &ring, float (&acc)[1]) const
+    {
+        qrn_chain_add_panels(*this, p.link[i], s, walk.end - walk.panel, ring, acc);
+    }
+    __device__ __forceinline__ float *out_of(int i, int) const { return (float *)(uintptr_t)p.link[i].out; }
 };
 
 #endif

@@ -7,7 +7,8 @@
  *
  * What rows are rounded to, a Weights says (matmul_chain_packed.cuh, matmul_chain_bf16.cuh):
  *     pieces<N>            N pieces of a warp, from floats by round; put into shared memory, store, publish
- *     take_pieces          those of all blocks into shared memory */
+ *     take_pieces          those of all blocks into shared memory
+ *     place_of             where a piece of silu_mul's row comes from, and goes to */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_ROW_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_ROW_CUH
 
@@ -21,8 +22,19 @@ struct qrn_chain_shared {
     float *squares; /* of each piece of a row */
     float *sum;     /* of the last norm, whole */
     float *kept;    /* this block's pieces of the last norm's result */
+    float *normed;  /* the last norm's result, whole; null: nobody wants it */
     qrn_barrier *late; /* past phase 0: the last norm is done */
 };
+
+/* A piece of silu_mul's row: words of gates and of ups; piece i of the row at `rounded`, if it is to be stored. */
+struct qrn_chain_place {
+    int gate_at, up_at, i;
+    uint64_t rounded;
+};
+static __device__ __forceinline__ qrn_chain_place qrn_chain_place_of(const qrn_chain_row &row, int piece)
+{
+    return {row.gate_at + piece * QRN_PIECE, row.up_at + piece * QRN_PIECE, piece, row.rounded};
+}
 
 static __device__ __forceinline__ bool qrn_chain_is_mine(int piece)
 {
@@ -115,28 +127,30 @@ static __device__ __forceinline__ void qrn_chain_norm(const qrn_chain_row &row, 
 
 /* Pieces of silu_mul that are this block's. */
 template <class Weights>
-static __device__ __forceinline__ void qrn_chain_make_pieces(const qrn_chain_row &row, const uint32_t *words,
-                                                             uint32_t *pieces)
+static __device__ __forceinline__ void qrn_chain_make_pieces(const Weights &weights, const qrn_chain_row &row,
+                                                             const uint32_t *words, uint32_t *pieces)
 {
     const int lane = qrn_lane(), n = row.n / QRN_PIECE;
 #pragma unroll 1
     for (int piece = (int)blockIdx.x + qrn_warp() * (int)gridDim.x; piece < n; piece += QRN_STREAM_WARPS * (int)gridDim.x) {
-        const uint32_t *from = words + piece * QRN_PIECE + 4 * lane;
+        const qrn_chain_place place = weights.place_of(row, piece);
+        const uint32_t *from = words + 4 * lane;
         uint4 seen[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
-        qrn_wait_for_all([&](int j) { return qrn_look_at_four(from + (j ? row.up_at : row.gate_at)); }, seen);
+        qrn_wait_for_all([&](int j) { return qrn_look_at_four(from + (j ? place.up_at : place.gate_at)); }, seen);
         const float4 a = qrn_floats_of(seen[0]), b = qrn_floats_of(seen[1]);
         typename Weights::template pieces<1> made;
         made.round({{qrn_silu(a.x) * b.x, qrn_silu(a.y) * b.y, qrn_silu(a.z) * b.z, qrn_silu(a.w) * b.w}});
         made.publish(pieces, piece, n);
-        if (row.rounded) made.store(row.rounded, 0, piece);
+        if (place.rounded) made.store(place.rounded, 0, place.i);
     }
 }
 
 template <class Weights>
-static __device__ __forceinline__ void qrn_chain_silu_mul(const qrn_chain_row &row, const uint32_t *words,
-                                                          uint32_t *pieces, const qrn_chain_shared &s)
+static __device__ __forceinline__ void qrn_chain_silu_mul(const Weights &weights, const qrn_chain_row &row,
+                                                          const uint32_t *words, uint32_t *pieces,
+                                                          const qrn_chain_shared &s)
 {
-    qrn_chain_make_pieces<Weights>(row, words, pieces);
+    qrn_chain_make_pieces(weights, row, words, pieces);
     Weights::take_pieces(pieces, row.n / QRN_PIECE, s);
 }
 

@@ -213,6 +213,16 @@ template <class T> static __device__ __forceinline__ void qrn_hold(T *&p)
 #endif
 }
 
+/* The same of a number, which is no sum of another one and a constant from here on. */
+static __device__ __forceinline__ void qrn_hold(int &x)
+{
+#ifndef QRN_EMULATED
+    asm volatile("" : "+r"(x));
+#else
+    (void)x;
+#endif
+}
+
 /* The same of one to shared memory. */
 template <class T> static __device__ __forceinline__ void qrn_hold_shared(T *&p)
 {

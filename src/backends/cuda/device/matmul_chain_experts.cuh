@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT
+ * A chain of products of packed weights (matmul_chain.cuh) in which the products between two norms are those of
+ * experts: gates and ups of the chosen ones and of the shared one are one link, what is behind them the next one.
+ *
+ * Only where weights lie depends on which experts are chosen.  When a block has the norm, some of its warps make
+ * logits, each a row of the router's, which it copied to shared memory long before.  The warp that stores waits for
+ * logits of all blocks and chooses, as each block does; the thread that copies waits for that.  A slot's panels behind
+ * silu_mul are whole stages, which the warp that adds sums up by themselves and weighs, by rank. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_EXPERTS_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_EXPERTS_CUH
+
+#include "backends/cuda/device/float_dots.cuh"
+#include "backends/cuda/device/matmul_chain_packed.cuh"
+#include "backends/cuda/device/moe_route.cuh"
+#include "backends/cuda/moe_chain_cuda.h"
+
+/* Static shared memory. */
+struct qrn_moe_chain_shared {
+    float logits[QRN_MOE_CHAIN_EXPERTS + 4]; /* and the shared expert's gate */
+    int32_t ids[QRN_MOE_SLOTS];
+    float weights[QRN_MOE_SLOTS + 1]; /* the last one: the shared expert's */
+    qrn_barrier chosen;               /* past phase 0: they are */
+    uint64_t gates[2 * QRN_MOE_SLOTS + 1]; /* where weights of gates begin, of ups, the shared expert's */
+    uint64_t down[QRN_MOE_SLOTS + 1];      /* of what is behind them */
+};
+
+/* As rounded, and as floats for the router. */
+template <int dtype, int N> struct qrn_chain_expert_pieces : qrn_chain_q8_pieces<dtype, N> {
+    float4 floats[N];
+
+    __device__ __forceinline__ void round(const float (&x)[N][4])
+    {
+        qrn_chain_q8_pieces<dtype, N>::round(x);
+#pragma unroll
+        for (int j = 0; j < N; j++) floats[j] = make_float4(x[j][0], x[j][1], x[j][2], x[j][3]);
+    }
+    __device__ __forceinline__ void put(const qrn_chain_shared &s, int j, int piece) const
+    {
+        qrn_chain_q8_pieces<dtype, N>::put(s, j, piece);
+        ((float4 *)s.normed)[piece * (QRN_PIECE / 4) + qrn_lane()] = floats[j];
+    }
+};
+
+template <int dtype> struct qrn_chain_experts : qrn_chain_packed<dtype> {
+    template <int N> using pieces = qrn_chain_expert_pieces<dtype, N>;
+    using packed = qrn_chain_packed<dtype>;
+
+    const qrn_moe_chain_params &e;
+    qrn_moe_chain_shared &own;
+
+    __device__ __forceinline__ qrn_chain_experts(const qrn_moe_chain_params &params, qrn_moe_chain_shared &shared)
+        : packed(params.chain), e(params), own(shared)
+    {
+    }
+    __device__ __forceinline__ float *normed(char *ring) const { return (float *)(ring + e.chain.more_at); }
+
+    /* --- the router --- */
+
+    /* This block's rows, a warp each. */
+    __device__ __forceinline__ int row() const { return (int)blockIdx.x + qrn_warp() * (int)gridDim.x; }
+    __device__ __forceinline__ char *row_shared(const qrn_chain_shared &s) const
+    {
+        return (char *)s.normed + e.chain.link[QRN_MOE_CHAIN_GATES].w.k * 4 + qrn_warp() * e.router.row_bytes;
+    }
+    __device__ __forceinline__ void begins(const qrn_chain_shared &s, bool early) const
+    {
+        if (early != (e.router.stays != 0) || row() > e.router.n) return;
+        const bool is_shared = row() == e.router.n;
+        const char *from = (const char *)(uintptr_t)(is_shared ? e.router.shared_w : e.router.w + row() * e.router.row);
+        char *to = row_shared(s);
+#pragma unroll 1
+        for (int at = 16 * qrn_lane(); at < e.router.row_bytes; at += 16 * 32) qrn_copy16_async(to + at, from + at, 16);
+        qrn_copies_commit();
+    }
+    __device__ __forceinline__ uint32_t *logit_words(uint32_t epoch) const
+    {
+        return qrn_chain_words(e.chain, epoch, e.chain.more_words);
+    }
+    /* In the order of float_dots. */
+    __device__ __forceinline__ float dot(const qrn_chain_shared &s, int n_pieces) const
+    {
+        enum { AHEAD = 4 };
+        qrn_weight_row w = {};
+        w.blocks = (const uint8_t *)row_shared(s);
+        w.dtype = e.router.dtype;
+        const float *const x[1] = {s.normed};
+        float acc[1] = {0.0f};
+        if (w.dtype == QRN_F32) add_pieces<1, AHEAD, true>(w, x, 1, n_pieces, acc);
+        else add_pieces<1, AHEAD, false>(w, x, 1, n_pieces, acc);
+        return qrn_warp_sum(acc[0]);
+    }
+    __device__ __forceinline__ void is_made(int i, uint32_t epoch, const qrn_chain_shared &s) const
+    {
+        if (i != QRN_MOE_CHAIN_GATES || row() > e.router.n) return;
+        qrn_copies_wait<0>();
+        __syncwarp();
+        const float logit = dot(s, (int)e.chain.link[i].w.k / QRN_PIECE);
+        const uint64_t out = row() < e.router.n ? e.router.logits : e.router.shared_gate;
+        if (qrn_lane() == 0) {
+            qrn_publish(logit_words(epoch) + row(), qrn_word_of_float(logit));
+            if (out) ((float *)(uintptr_t)out)[row() < e.router.n ? row() : 0] = logit;
+        }
+        __syncwarp();
+    }
+
+    /* --- who is chosen: the warp that stores --- */
+
+    template <int N> __device__ __forceinline__ void take_logits(uint32_t epoch) const
+    {
+        const uint32_t *words = logit_words(epoch);
+        uint32_t seen[N + 1];
+#pragma unroll
+        for (int j = 0; j <= N; j++) seen[j] = qrn_lane() + 32 * j <= e.router.n ? 0 : 1;
+        qrn_wait_for_all([&](int j) { return qrn_look_at(words + qrn_lane() + 32 * j); }, seen);
+#pragma unroll
+        for (int j = 0; j <= N; j++)
+            if (qrn_lane() + 32 * j <= e.router.n) own.logits[qrn_lane() + 32 * j] = qrn_float_of_word(seen[j]);
+        __syncwarp();
+        qrn_moe_route_params p = {};
+        p.logits = own.logits;
+        p.n_experts = e.router.n, p.k = e.n_chosen, p.normalise = e.normalise;
+        moe_route<N>(p, 0, own.ids, own.weights);
+    }
+    /* A lane's slot. */
+    __device__ __forceinline__ void find_weights() const
+    {
+        const int slot = qrn_lane();
+        __syncwarp();
+        if (slot == 0) {
+            own.gates[2 * e.n_chosen] = e.shared_in.packed;
+            own.down[e.n_chosen] = e.shared_down.packed;
+        }
+        if (slot >= e.n_chosen) return;
+        const int64_t id = own.ids[slot], in = id * e.chain.link[QRN_MOE_CHAIN_GATES].w.matrix_bytes;
+        own.gates[slot] = e.gate.packed + in;
+        own.gates[e.n_chosen + slot] = e.up.packed + in;
+        own.down[slot] = e.down.packed + id * e.chain.link[QRN_MOE_CHAIN_DOWN].w.matrix_bytes;
+    }
+    __device__ __forceinline__ void stores(uint32_t epoch, const qrn_chain_shared &) const
+    {
+        const int lane = qrn_lane();
+        if (e.router.n > 256) take_logits<16>(epoch);
+        else take_logits<8>(epoch);
+        find_weights();
+        if (lane == 0) own.weights[e.n_chosen] = qrn_sigmoid(own.logits[e.router.n]);
+        qrn_barrier_arrive_warp(&own.chosen);
+        if (blockIdx.x || lane >= e.n_chosen) return;
+        if (e.router.ids) ((int32_t *)(uintptr_t)e.router.ids)[lane] = own.ids[lane];
+        if (e.router.weights) ((float *)(uintptr_t)e.router.weights)[lane] = own.weights[lane];
+    }
+
+    /* --- weights --- */
+
+    /* The first panel of a piece of a share.  Between the two norms it follows from who is chosen: groups of gates and
+     * ups are those of slots, one after the other; of what is behind, a slot has as many panels as any other. */
+    struct source {
+        const uint8_t *from;
+        int slot, left;       /* behind gates: stages of the slot that are left */
+        int i, group;
+
+        __device__ __forceinline__ source(const qrn_chain_experts &w, int i_link, const qrn_share_walk &walk)
+            : slot(0), left(0), i(i_link), group(walk.group)
+        {
+            const qrn_weights_params &of = w.e.chain.link[i].w;
+            if (i == QRN_MOE_CHAIN_GATES || i == QRN_MOE_CHAIN_DOWN) qrn_barrier_wait(&w.own.chosen, 0);
+            if (i == QRN_MOE_CHAIN_GATES) from = w.gate_group(walk.group) + walk.panel * of.panel_bytes;
+            else if (i == QRN_MOE_CHAIN_DOWN) go_to_slot(w);
+            else from = qrn_panel_at(of, 0, walk.group, walk.panel);
+        }
+        __device__ __forceinline__ void go_to_slot(const qrn_chain_experts &w)
+        {
+            const bool is_shared = slot == w.e.n_chosen;
+            const int64_t group_bytes =
+                is_shared ? w.e.shared_group_bytes : w.e.chain.link[QRN_MOE_CHAIN_DOWN].w.group_bytes;
+            from = (const uint8_t *)(uintptr_t)w.own.down[slot] + group * group_bytes;
+            left = (is_shared ? w.e.ff_shared : w.e.ff) / (QRN_STREAM_PANELS * QRN_PANEL_K);
+        }
+        __device__ __forceinline__ void copy(const qrn_chain_experts &w, char *to, qrn_barrier *full, int n_left,
+                                             uint64_t hint)
+        {
+            const qrn_matmul_stream_params &stream = w.e.chain.stream;
+            const int bytes =
+                n_left >= QRN_STREAM_PANELS ? stream.stage_bytes : n_left * (int)stream.job.w.panel_bytes;
+            qrn_barrier_arrive_expecting(full, bytes);
+            qrn_bulk_copy_hinted(to, from, bytes, full, hint);
+            from += stream.stage_bytes;
+            if (i != QRN_MOE_CHAIN_DOWN || --left > 0) return;
+            slot++;
+            qrn_hold(slot); /* ptxas 13.0 reads the next slot but one without it */
+            if (slot <= w.e.n_chosen) go_to_slot(w);
+        }
+    };
+    /* Of gates and ups: where a group begins. */
+    __device__ __forceinline__ const uint8_t *gate_group(int group) const
+    {
+        const qrn_weights_params &w = e.chain.link[QRN_MOE_CHAIN_GATES].w;
+        const int of_expert = e.ff / QRN_PANEL_ROWS,
+                  tile = min((int)((unsigned)group / (unsigned)of_expert), 2 * e.n_chosen);
+        return (const uint8_t *)(uintptr_t)own.gates[tile] + (group - tile * of_expert) * w.group_bytes;
+    }
+
+    /* --- rows between --- */
+
+    __device__ __forceinline__ qrn_chain_place place_of(const qrn_chain_row &, int piece) const
+    {
+        const int of_experts = e.n_chosen * e.ff, i = piece - of_experts / QRN_PIECE;
+        if (i < 0) return {piece * QRN_PIECE, of_experts + piece * QRN_PIECE, piece, e.rounded};
+        const int at = 2 * of_experts + i * QRN_PIECE;
+        return {at + e.shared_gate_at, at + e.shared_up_at, i, e.shared_rounded};
+    }
+
+    /* --- sums --- */
+
+    static __device__ __forceinline__ float *at_row(uint64_t out, int first)
+    {
+        return out ? (float *)(uintptr_t)out - first : nullptr;
+    }
+    __device__ __forceinline__ float *out_of(int i, int group) const
+    {
+        const int row = group * QRN_PANEL_ROWS, of_experts = e.n_chosen * e.ff;
+        if (i != QRN_MOE_CHAIN_GATES) return packed::out_of(i, group);
+        if (row < of_experts) return at_row(e.gate.out, 0);
+        return row < 2 * of_experts ? at_row(e.up.out, of_experts) : at_row(e.shared_in.out, 2 * of_experts);
+    }
+    __device__ __forceinline__ void add_piece(int i, const qrn_chain_shared &s, const qrn_share_walk &walk,
+                                              qrn_ring_place &ring, float (&acc)[1]) const
+    {
+        if (i == QRN_MOE_CHAIN_DOWN) add_slots(s, walk.group, ring, acc);
+        else qrn_chain_add_panels(*this, e.chain.link[i], s, walk.end - walk.panel, ring, acc);
+    }
+    __device__ __forceinline__ void add_slots(const qrn_chain_shared &s, int group, qrn_ring_place &ring,
+                                              float (&y)[1]) const
+    {
+        const qrn_chain_link &l = e.chain.link[QRN_MOE_CHAIN_DOWN];
+        const int n = group * QRN_PANEL_ROWS + qrn_lane(), d = (int)l.w.n;
+        y[0] = 0.0f;
+        qrn_barrier_wait(&own.chosen, 0);
+#pragma unroll 1
+        for (int slot = 0; slot <= e.n_chosen; slot++) {
+            const bool is_shared = slot == e.n_chosen;
+            float acc[1] = {0.0f};
+            qrn_chain_add_panels(*this, l, s, (is_shared ? e.ff_shared : e.ff) / QRN_PANEL_K, ring, acc);
+            float *out = (float *)(uintptr_t)(is_shared ? e.shared_down.out : e.down.out);
+            if (out && n < d) out[(is_shared ? 0 : slot) * d + n] = acc[0];
+            y[0] = fmaf(own.weights[slot], acc[0], y[0]);
+        }
+    }
+};
+
+#define QRN_CHAIN_EXPERTS(NAME)                                                                          \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_chain_experts_##NAME, qrn_chain_threads(), 1, qrn_moe_chain_params)    \
+    {                                                                                                    \
+        __shared__ qrn_moe_chain_shared own;                                                             \
+        if (threadIdx.x == 32 * QRN_STREAM_WARPS) qrn_barrier_init(&own.chosen, QRN_WARP_ARRIVALS);      \
+        qrn_matmul_chain(qrn_chain_experts<QRN_##NAME>(p, own), p.chain);                                \
+    }
+
+#endif
