@@ -8,10 +8,14 @@
 
 QRN_CUDA_IMAGE(matmul_chain_experts_sm90a);
 
-#define CHAIN(NAME)                                                                        \
-    [QRN_##NAME] = {qrn_cuda_image_matmul_chain_experts_sm90a, "qrn_chain_experts_" #NAME, \
-                    QRN_FEW_MOST_SHARED}
-static const struct qrn_cuda_function chain_of[QRN_DTYPE_COUNT] = {
+/* For up to 256 experts, and for more: what chooses is short, and is code that has to come. */
+#define CHAIN_OF(n, NAME)                                                          \
+    {                                                                              \
+        qrn_cuda_image_matmul_chain_experts_sm90a, "qrn_chain_" #n "_experts_" #NAME, \
+            QRN_FEW_MOST_SHARED                                                    \
+    }
+#define CHAIN(NAME) [QRN_##NAME] = {CHAIN_OF(256, NAME), CHAIN_OF(512, NAME)}
+static const struct qrn_cuda_function chain_of[QRN_DTYPE_COUNT][2] = {
     CHAIN(Q4_0), CHAIN(Q4_K), CHAIN(Q5_K), CHAIN(Q6_K), CHAIN(Q8_0),
 };
 
@@ -232,6 +236,7 @@ static bool rows_of(const struct layer *l, struct qrn_moe_chain_params *p)
     p->chain.link[QRN_MOE_CHAIN_DOWN].out = address(&l->combine->out);
     return shared_gate_at >= 0 && shared_up_at >= 0 && is_rounded(l->silu) &&
            is_rounded(l->shared_silu) && d % QRN_PIECE == 0 &&
+           d <= QRN_MOE_CHAIN_NORM_PIECES * QRN_STREAM_WARPS * QRN_PIECE &&
            qrn_cuda_chain_is_row(&l->combine->out, d) &&
            qrn_cuda_chain_norm_row(l->mlp_norm, &l->out->out, QRN_Q8_ACT, d,
                                    &p->chain.link[QRN_MOE_CHAIN_GATES].row) &&
@@ -259,7 +264,7 @@ static bool drop_early(const struct qrn_step *steps, struct qrn_moe_chain_params
         {MIXER_NORM, &last->rounded},     {NEXT, &l[QRN_MOE_CHAIN_NEXT].out},
     };
     return qrn_cuda_chain_drop_early(steps, N_STEPS, stores, sizeof stores / sizeof *stores) &&
-           !first->sum && !first->out;
+           !first->sum && !first->out && p->down.out && p->shared_down.out;
 }
 
 /* What is read from memory is written by no step, but that the last norm may write where the stream was. */
@@ -283,7 +288,7 @@ static bool inputs_stay(const struct qrn_step *steps, const struct layer *l)
 
 static bool takes(const struct qrn_weights_params *w)
 {
-    return chain_of[w->dtype].name;
+    return chain_of[w->dtype][0].name;
 }
 
 static bool lay_out(const struct qrn_cuda *cuda, struct qrn_moe_chain_params *p,
@@ -311,7 +316,7 @@ static bool lay_out(const struct qrn_cuda *cuda, struct qrn_moe_chain_params *p,
 static bool chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_step *steps,
                            struct qrn_moe_chain_params *p, struct qrn_cuda_grid *grid)
 {
-    static const struct qrn_chain_form form = {QRN_Q8_ACT, QRN_CHAIN_Q8_HEAD, 128 / 4, takes};
+    static const struct qrn_chain_form form = {QRN_Q8_ACT, 0, 0, takes};
     const struct layer l = layer_of(steps);
     struct qrn_matmul_chain_params *const chain = &p->chain;
     if (!cuda->owns_context) return false;
@@ -344,7 +349,7 @@ static void run(struct qrn_cuda_stream *s, const struct qrn_step *steps)
     if (!chain_of_steps(s->cuda, steps, &p, &grid)) return;
     p.router.stays = qrn_cuda_step_operand_stays(s, &steps[ROUTER], "w") &&
                      qrn_cuda_step_operand_stays(s, &steps[SHARED_GATE], "w");
-    qrn_cuda_launch(s, &chain_of[p.chain.link[0].w.dtype], grid, &p);
+    qrn_cuda_launch(s, &chain_of[p.chain.link[0].w.dtype][p.router.n > 256], grid, &p);
 }
 
 const struct qrn_cuda_joint qrn_cuda_joint_chain_experts = {

@@ -10,7 +10,7 @@ QRN_PARAMS_BEGIN
 
 /* Its links: the mixer's last product; gates and ups of the chosen experts and of the shared one, as one product with
  * the rows of all; what is behind them, as one product with the columns of all; the next mixer's first product. */
-enum { QRN_MOE_CHAIN_EXPERTS = 512 /* at most */ };
+enum { QRN_MOE_CHAIN_EXPERTS = 512, QRN_MOE_CHAIN_NORM_PIECES = 2 /* at most; of a warp, as QRN_CHAIN_NORM_PIECES */ };
 enum { QRN_MOE_CHAIN_OUT, QRN_MOE_CHAIN_GATES, QRN_MOE_CHAIN_DOWN, QRN_MOE_CHAIN_NEXT };
 
 /* Plain floats in rows that make logits of experts, one after the other in memory and in exchanged words, and the

@@ -15,6 +15,7 @@
  *     add_piece            all stages of a piece of a share: n panels
  *     out_of               where a link's outputs are stored, if they are; of those of a group
  *     normed               where a norm's floats lie in shared memory, all of them; null: nowhere
+ *     silu_mul             its row
  *     begins, is_made, stores   what else is done: by warps that multiply before and after the launch's turn, and when
  *                          a link's row is made; by the warp that stores, first of all */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_CUH
@@ -25,14 +26,11 @@
 
 /* What products have that are all that a link does. */
 struct qrn_chain_plain {
+    enum { NORM_PIECES = QRN_CHAIN_NORM_PIECES };
     static __device__ __forceinline__ float *normed(char *) { return nullptr; }
     static __device__ __forceinline__ void begins(const qrn_chain_shared &, bool) {}
     static __device__ __forceinline__ void is_made(int, uint32_t, const qrn_chain_shared &) {}
     static __device__ __forceinline__ void stores(uint32_t, const qrn_chain_shared &) {}
-    static __device__ __forceinline__ qrn_chain_place place_of(const qrn_chain_row &row, int piece)
-    {
-        return qrn_chain_place_of(row, piece);
-    }
 };
 
 static __device__ __forceinline__ qrn_share qrn_chain_share(const qrn_chain_link &l)
@@ -88,8 +86,8 @@ static __device__ __forceinline__ void qrn_chain_make_x(const Weights &weights, 
     if (l.row.kind == QRN_CHAIN_NORM)
         qrn_chain_norm<Weights>(l.row, qrn_chain_words(p, epoch, p.link[i - 1].words), s);
     else if (l.row.kind == QRN_CHAIN_SILU_MUL)
-        qrn_chain_silu_mul(weights, l.row, qrn_chain_words(p, epoch, p.link[i - 1].words),
-                           qrn_chain_words(p, epoch, l.pieces), s);
+        weights.silu_mul(l.row, qrn_chain_words(p, epoch, p.link[i - 1].words),
+                         qrn_chain_words(p, epoch, l.pieces), s);
     else weights.copy_x(s);
     qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
     weights.is_made(i, epoch, s);

@@ -83,6 +83,12 @@ struct qrn_chain_bf16 : qrn_chain_plain {
         }
     }
 
+    static __device__ __forceinline__ void silu_mul(const qrn_chain_row &row, const uint32_t *words, uint32_t *pieces,
+                                                    const qrn_chain_shared &s)
+    {
+        qrn_chain_silu_mul<qrn_chain_bf16>(row, words, pieces, s);
+    }
+
     /* Stages of a piece of a share, one after the other: a box each, which begins with that 64 k of these rows. */
     struct source {
         const qrn_tensor_map *map;

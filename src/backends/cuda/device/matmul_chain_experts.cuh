@@ -41,7 +41,9 @@ template <int dtype, int N> struct qrn_chain_expert_pieces : qrn_chain_q8_pieces
     }
 };
 
-template <int dtype> struct qrn_chain_experts : qrn_chain_packed<dtype> {
+/* EXPERTS: as many as there may be, a multiple of 32. */
+template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dtype> {
+    enum { NORM_PIECES = QRN_MOE_CHAIN_NORM_PIECES };
     template <int N> using pieces = qrn_chain_expert_pieces<dtype, N>;
     using packed = qrn_chain_packed<dtype>;
 
@@ -105,12 +107,14 @@ template <int dtype> struct qrn_chain_experts : qrn_chain_packed<dtype> {
 
     /* --- who is chosen: the warp that stores --- */
 
-    template <int N> __device__ __forceinline__ void take_logits(uint32_t epoch) const
+    /* seen: 0 where a word is waited for. */
+    __device__ __forceinline__ void choose(uint32_t epoch, uint32_t not_waited_for) const
     {
+        enum { N = EXPERTS / 32 };
         const uint32_t *words = logit_words(epoch);
         uint32_t seen[N + 1];
 #pragma unroll
-        for (int j = 0; j <= N; j++) seen[j] = qrn_lane() + 32 * j <= e.router.n ? 0 : 1;
+        for (int j = 0; j <= N; j++) seen[j] = qrn_lane() + 32 * j <= e.router.n ? not_waited_for : 1;
         qrn_wait_for_all([&](int j) { return qrn_look_at(words + qrn_lane() + 32 * j); }, seen);
 #pragma unroll
         for (int j = 0; j <= N; j++)
@@ -120,6 +124,8 @@ template <int dtype> struct qrn_chain_experts : qrn_chain_packed<dtype> {
         p.logits = own.logits;
         p.n_experts = e.router.n, p.k = e.n_chosen, p.normalise = e.normalise;
         moe_route<N>(p, 0, own.ids, own.weights);
+        find_weights();
+        if (qrn_lane() == 0) own.weights[e.n_chosen] = qrn_sigmoid(own.logits[e.router.n]);
     }
     /* A lane's slot. */
     __device__ __forceinline__ void find_weights() const
@@ -139,10 +145,9 @@ template <int dtype> struct qrn_chain_experts : qrn_chain_packed<dtype> {
     __device__ __forceinline__ void stores(uint32_t epoch, const qrn_chain_shared &) const
     {
         const int lane = qrn_lane();
-        if (e.router.n > 256) take_logits<16>(epoch);
-        else take_logits<8>(epoch);
-        find_weights();
-        if (lane == 0) own.weights[e.n_chosen] = qrn_sigmoid(own.logits[e.router.n]);
+        /* Once before logits are there, so that the code is. */
+#pragma unroll 1
+        for (int pass = 0; pass < 2; pass++) choose(epoch, pass ? 0 : 1);
         qrn_barrier_arrive_warp(&own.chosen);
         if (blockIdx.x || lane >= e.n_chosen) return;
         if (e.router.ids) ((int32_t *)(uintptr_t)e.router.ids)[lane] = own.ids[lane];
@@ -201,12 +206,54 @@ template <int dtype> struct qrn_chain_experts : qrn_chain_packed<dtype> {
 
     /* --- rows between --- */
 
-    __device__ __forceinline__ qrn_chain_place place_of(const qrn_chain_row &, int piece) const
+    /* Words of gates of a piece, of the chosen experts' or the shared one's. */
+    __device__ __forceinline__ int gate_at(int piece) const
     {
-        const int of_experts = e.n_chosen * e.ff, i = piece - of_experts / QRN_PIECE;
-        if (i < 0) return {piece * QRN_PIECE, of_experts + piece * QRN_PIECE, piece, e.rounded};
-        const int at = 2 * of_experts + i * QRN_PIECE;
-        return {at + e.shared_gate_at, at + e.shared_up_at, i, e.shared_rounded};
+        const int of_experts = e.n_chosen * e.ff, at = piece * QRN_PIECE;
+        return at < of_experts ? at : at + of_experts + e.shared_gate_at;
+    }
+    __device__ __forceinline__ int up_at(int piece) const
+    {
+        const int of_experts = e.n_chosen * e.ff, at = piece * QRN_PIECE;
+        return at + of_experts + (at < of_experts ? 0 : e.shared_up_at);
+    }
+    /* Blocks that meet the row make all of it, which is short: what one hands to others would come later. */
+    __device__ __forceinline__ void silu_mul(const qrn_chain_row &row, const uint32_t *words, uint32_t *,
+                                             const qrn_chain_shared &s) const
+    {
+        enum { MANY = 3 };
+        const qrn_chain_link &l = e.chain.link[QRN_MOE_CHAIN_DOWN];
+        const int n = row.n / QRN_PIECE, block = (int)blockIdx.x - l.first_block;
+        if ((unsigned)block >= (unsigned)l.n_blocks) return;
+#pragma unroll 1
+        for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
+            uint4 seen[2 * MANY];
+            float v[MANY][4];
+            const auto piece = [&](int j) { return first + j * QRN_STREAM_WARPS; };
+#pragma unroll
+            for (int j = 0; j < 2 * MANY; j++)
+                seen[j] = piece(j / 2) < n ? make_uint4(0, 0, 0, 0) : make_uint4(1, 1, 1, 1);
+            const auto look = [&](int j) {
+                return qrn_look_at_four(words + (j % 2 ? up_at(piece(j / 2)) : gate_at(piece(j / 2))) + 4 * qrn_lane());
+            };
+            qrn_wait_for_all(look, seen);
+#pragma unroll
+            for (int j = 0; j < MANY; j++) qrn_chain_multiply_gate(seen[2 * j], seen[2 * j + 1], v[j]);
+            qrn_chain_q8_pieces<dtype, MANY> made;
+            made.round(v);
+#pragma unroll
+            for (int j = 0; j < MANY; j++) {
+                if (piece(j) >= n) break;
+                made.put(s, j, piece(j));
+                if (piece(j) % l.n_blocks == block) store_piece(made, j, piece(j));
+            }
+        }
+    }
+    template <class Pieces> __device__ __forceinline__ void store_piece(const Pieces &made, int j, int piece) const
+    {
+        const int of_experts = e.n_chosen * e.ff / QRN_PIECE;
+        const uint64_t row = piece < of_experts ? e.rounded : e.shared_rounded;
+        if (row) made.store(row, j, piece < of_experts ? piece : piece - of_experts);
     }
 
     /* --- sums --- */
@@ -228,31 +275,56 @@ template <int dtype> struct qrn_chain_experts : qrn_chain_packed<dtype> {
         if (i == QRN_MOE_CHAIN_DOWN) add_slots(s, walk.group, ring, acc);
         else qrn_chain_add_panels(*this, e.chain.link[i], s, walk.end - walk.panel, ring, acc);
     }
+    /* Of a group behind silu_mul: stages are waited for and read MANY at once, and belong to one slot each. */
     __device__ __forceinline__ void add_slots(const qrn_chain_shared &s, int group, qrn_ring_place &ring,
                                               float (&y)[1]) const
     {
-        const qrn_chain_link &l = e.chain.link[QRN_MOE_CHAIN_DOWN];
-        const int n = group * QRN_PANEL_ROWS + qrn_lane(), d = (int)l.w.n;
+        enum { MANY = 3, STAGE = QRN_STREAM_PANELS * QRN_PANEL_K };
+        const qrn_matmul_stream_params &stream = e.chain.stream;
+        const int of_slot = e.ff / STAGE, of_experts = e.n_chosen * of_slot, n_stages = of_experts + e.ff_shared / STAGE;
+        int slot = 0, left = of_slot;
+        float acc[1] = {0.0f};
         y[0] = 0.0f;
         qrn_barrier_wait(&own.chosen, 0);
 #pragma unroll 1
-        for (int slot = 0; slot <= e.n_chosen; slot++) {
-            const bool is_shared = slot == e.n_chosen;
-            float acc[1] = {0.0f};
-            qrn_chain_add_panels(*this, l, s, (is_shared ? e.ff_shared : e.ff) / QRN_PANEL_K, ring, acc);
-            float *out = (float *)(uintptr_t)(is_shared ? e.shared_down.out : e.down.out);
-            if (out && n < d) out[(is_shared ? 0 : slot) * d + n] = acc[0];
-            y[0] = fmaf(own.weights[slot], acc[0], y[0]);
+        for (int first = 0; first < n_stages; first += MANY) {
+            qrn_stream_stage<1> stage[MANY];
+#pragma unroll
+            for (int j = 0; j < MANY; j++) {
+                if (first + j >= n_stages) break;
+                qrn_barrier_wait(&s.stream.places[ring.at].done, ring.parity);
+                stage[j].template read<1>(stream, qrn_stream_sums<1>(stream, s.stream, ring.at), 0, 1);
+                qrn_barrier_arrive_warp(&s.stream.places[ring.at].taken);
+                ring.next(stream.n_stages);
+            }
+#pragma unroll
+            for (int j = 0; j < MANY; j++) {
+                if (first + j >= n_stages) break;
+                stage[j].add(QRN_STREAM_PANELS, acc);
+                if (--left > 0) continue;
+                end_slot(slot, group, acc[0], y[0]);
+                slot++;
+                left = slot < e.n_chosen ? of_slot : e.ff_shared / STAGE;
+                acc[0] = 0.0f;
+            }
         }
+    }
+    __device__ __forceinline__ void end_slot(int slot, int group, float sum, float &y) const
+    {
+        const int n = group * QRN_PANEL_ROWS + qrn_lane(), d = (int)e.chain.link[QRN_MOE_CHAIN_DOWN].w.n;
+        const bool is_shared = slot == e.n_chosen;
+        float *out = (float *)(uintptr_t)(is_shared ? e.shared_down.out : e.down.out + 4 * (int64_t)slot * d);
+        if (n < d) out[n] = sum;
+        y = fmaf(own.weights[slot], sum, y);
     }
 };
 
-#define QRN_CHAIN_EXPERTS(NAME)                                                                          \
-    QRN_DEVICE_FUNCTION_EARLY(qrn_chain_experts_##NAME, qrn_chain_threads(), 1, qrn_moe_chain_params)    \
-    {                                                                                                    \
-        __shared__ qrn_moe_chain_shared own;                                                             \
-        if (threadIdx.x == 32 * QRN_STREAM_WARPS) qrn_barrier_init(&own.chosen, QRN_WARP_ARRIVALS);      \
-        qrn_matmul_chain(qrn_chain_experts<QRN_##NAME>(p, own), p.chain);                                \
+#define QRN_CHAIN_EXPERTS(NAME, EXPERTS)                                                                         \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_chain_##EXPERTS##_experts_##NAME, qrn_chain_threads(), 1, qrn_moe_chain_params) \
+    {                                                                                                            \
+        __shared__ qrn_moe_chain_shared own;                                                                     \
+        if (threadIdx.x == 32 * QRN_STREAM_WARPS) qrn_barrier_init(&own.chosen, QRN_WARP_ARRIVALS);              \
+        qrn_matmul_chain(qrn_chain_experts<QRN_##NAME, EXPERTS>(p, own), p.chain);                               \
     }
 
 #endif

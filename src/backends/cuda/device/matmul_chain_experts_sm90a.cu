@@ -2,8 +2,11 @@
  * Chains with experts on Hopper. */
 #include "backends/cuda/device/matmul_chain_experts.cuh"
 
-QRN_CHAIN_EXPERTS(Q4_0)
-QRN_CHAIN_EXPERTS(Q4_K)
-QRN_CHAIN_EXPERTS(Q5_K)
-QRN_CHAIN_EXPERTS(Q6_K)
-QRN_CHAIN_EXPERTS(Q8_0)
+#define OF_TYPE(NAME)            \
+    QRN_CHAIN_EXPERTS(NAME, 256) \
+    QRN_CHAIN_EXPERTS(NAME, 512)
+OF_TYPE(Q4_0)
+OF_TYPE(Q4_K)
+OF_TYPE(Q5_K)
+OF_TYPE(Q6_K)
+OF_TYPE(Q8_0)

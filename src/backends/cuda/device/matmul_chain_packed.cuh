@@ -111,6 +111,12 @@ template <int dtype> struct qrn_chain_packed : qrn_chain_plain {
         qrn_chain_take_q8<dtype>(from, n, s);
     }
 
+    static __device__ __forceinline__ void silu_mul(const qrn_chain_row &row, const uint32_t *words, uint32_t *pieces,
+                                                    const qrn_chain_shared &s)
+    {
+        qrn_chain_silu_mul<qrn_chain_packed>(row, words, pieces, s);
+    }
+
     /* Stages of a piece of a share, one after the other. */
     struct source {
         const uint8_t *from;

@@ -6,9 +6,9 @@
  * silu_mul each block makes its pieces of 128, and exchanges them rounded: reading all of both parts takes longer.
  *
  * What rows are rounded to, a Weights says (matmul_chain_packed.cuh, matmul_chain_bf16.cuh):
+ *     NORM_PIECES          that a warp has of a row that is normed, at most
  *     pieces<N>            N pieces of a warp, from floats by round; put into shared memory, store, publish
- *     take_pieces          those of all blocks into shared memory
- *     place_of             where a piece of silu_mul's row comes from, and goes to */
+ *     take_pieces          those of all blocks into shared memory */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_ROW_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_ROW_CUH
 
@@ -26,15 +26,6 @@ struct qrn_chain_shared {
     qrn_barrier *late; /* past phase 0: the last norm is done */
 };
 
-/* A piece of silu_mul's row: words of gates and of ups; piece i of the row at `rounded`, if it is to be stored. */
-struct qrn_chain_place {
-    int gate_at, up_at, i;
-    uint64_t rounded;
-};
-static __device__ __forceinline__ qrn_chain_place qrn_chain_place_of(const qrn_chain_row &row, int piece)
-{
-    return {row.gate_at + piece * QRN_PIECE, row.up_at + piece * QRN_PIECE, piece, row.rounded};
-}
 
 static __device__ __forceinline__ bool qrn_chain_is_mine(int piece)
 {
@@ -120,37 +111,44 @@ static __device__ __forceinline__ void qrn_chain_norm(const qrn_chain_row &row, 
                                                       const qrn_chain_shared &s)
 {
     enum { N = QRN_CHAIN_NORM_PIECES };
-    if (row.n <= QRN_STREAM_WARPS * QRN_PIECE) qrn_chain_norm_of<Weights, 1>(row, words, s);
+    if constexpr ((int)Weights::NORM_PIECES < (int)N) qrn_chain_norm_of<Weights, Weights::NORM_PIECES>(row, words, s);
+    else if (row.n <= QRN_STREAM_WARPS * QRN_PIECE) qrn_chain_norm_of<Weights, 1>(row, words, s);
     else if (row.n <= (N - 1) * QRN_STREAM_WARPS * QRN_PIECE) qrn_chain_norm_of<Weights, N - 1>(row, words, s);
     else qrn_chain_norm_of<Weights, N>(row, words, s);
 }
 
+/* Gate times up. */
+static __device__ __forceinline__ void qrn_chain_multiply_gate(const uint4 &gate, const uint4 &up, float (&v)[4])
+{
+    const float4 a = qrn_floats_of(gate), b = qrn_floats_of(up);
+    v[0] = qrn_silu(a.x) * b.x, v[1] = qrn_silu(a.y) * b.y, v[2] = qrn_silu(a.z) * b.z, v[3] = qrn_silu(a.w) * b.w;
+}
+
 /* Pieces of silu_mul that are this block's. */
 template <class Weights>
-static __device__ __forceinline__ void qrn_chain_make_pieces(const Weights &weights, const qrn_chain_row &row,
-                                                             const uint32_t *words, uint32_t *pieces)
+static __device__ __forceinline__ void qrn_chain_make_pieces(const qrn_chain_row &row, const uint32_t *words,
+                                                             uint32_t *pieces)
 {
     const int lane = qrn_lane(), n = row.n / QRN_PIECE;
 #pragma unroll 1
     for (int piece = (int)blockIdx.x + qrn_warp() * (int)gridDim.x; piece < n; piece += QRN_STREAM_WARPS * (int)gridDim.x) {
-        const qrn_chain_place place = weights.place_of(row, piece);
-        const uint32_t *from = words + 4 * lane;
+        const uint32_t *from = words + piece * QRN_PIECE + 4 * lane;
         uint4 seen[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
-        qrn_wait_for_all([&](int j) { return qrn_look_at_four(from + (j ? place.up_at : place.gate_at)); }, seen);
-        const float4 a = qrn_floats_of(seen[0]), b = qrn_floats_of(seen[1]);
+        qrn_wait_for_all([&](int j) { return qrn_look_at_four(from + (j ? row.up_at : row.gate_at)); }, seen);
+        float v[1][4];
+        qrn_chain_multiply_gate(seen[0], seen[1], v[0]);
         typename Weights::template pieces<1> made;
-        made.round({{qrn_silu(a.x) * b.x, qrn_silu(a.y) * b.y, qrn_silu(a.z) * b.z, qrn_silu(a.w) * b.w}});
+        made.round(v);
         made.publish(pieces, piece, n);
-        if (place.rounded) made.store(place.rounded, 0, place.i);
+        if (row.rounded) made.store(row.rounded, 0, piece);
     }
 }
 
 template <class Weights>
-static __device__ __forceinline__ void qrn_chain_silu_mul(const Weights &weights, const qrn_chain_row &row,
-                                                          const uint32_t *words, uint32_t *pieces,
-                                                          const qrn_chain_shared &s)
+static __device__ __forceinline__ void qrn_chain_silu_mul(const qrn_chain_row &row, const uint32_t *words,
+                                                          uint32_t *pieces, const qrn_chain_shared &s)
 {
-    qrn_chain_make_pieces(weights, row, words, pieces);
+    qrn_chain_make_pieces<Weights>(row, words, pieces);
     Weights::take_pieces(pieces, row.n / QRN_PIECE, s);
 }
 

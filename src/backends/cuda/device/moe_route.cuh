@@ -55,7 +55,7 @@ static __device__ __forceinline__ void moe_route(const qrn_moe_route_params &p, 
 {
     const int lane = qrn_lane(), n_experts = (int)p.n_experts;
     const float *x = p.logits + t * p.logits_stride, infinity = __uint_as_float(0x7f800000u);
-    float v[N], most = -infinity, sum = 0.0f, chosen = 0.0f, weight = 0.0f;
+    float v[N], most = -infinity, sum = 0.0f, chosen = 0.0f, value = 0.0f; /* value: of the lane's rank */
     uint32_t order[N], left = 0; /* a bit for each that is not chosen yet */
     int id = 0;
 #pragma unroll
@@ -87,11 +87,10 @@ static __device__ __forceinline__ void moe_route(const qrn_moe_route_params &p, 
         const int next =
             (int)~__reduce_max_sync(QRN_ALL_OF_WARP, ties ? ~(uint32_t)(lane + 32 * at) : 0u);
         if (ties && lane == next % 32) left &= ~(1u << at);
-        const float value = first ? qrn_value_at(first) : __uint_as_float(0x7fc00000u);
-        const float w = qrn_exp(value - most) / sum;
-        chosen += w;
-        if (lane == k) id = next, weight = w;
+        if (lane == k) id = next, value = first ? qrn_value_at(first) : __uint_as_float(0x7fc00000u);
     }
+    const float weight = qrn_exp(value - most) / sum;
+    for (int k = 0; p.normalise && k < (int)p.k; k++) chosen += __shfl_sync(QRN_ALL_OF_WARP, weight, k);
     if (lane >= (int)p.k) return;
     ids[lane] = id;
     weights[lane] = p.normalise ? weight / chosen : weight;
