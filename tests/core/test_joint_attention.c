@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The joints of attention: norms, rope and append; attention and its gate.  To the bit what their launches leave in
- * memory. */
+ * The joint of norms, rope and append: to the bit what five launches leave in memory. */
 #include "support/joint_test.h"
 
 enum { MAX_SEQS = 8, MAX_PAGES = 3 };
@@ -218,95 +217,8 @@ static void test_rows(void **state)
     joint_test_close(&j);
 }
 
-/* --- attention and its gate --- */
-
-struct gated_row {
-    int64_t n_heads, n_kv_heads, d, n_pages;
-    enum qrn_dtype out;
-    bool in_place, other_gate;
-    int64_t n_seqs;
-    int32_t positions[3]; /* of one new token each */
-    long n_saved;
-    const char *why;
-};
-
-static const struct gated_row gated_rows[] = {
-    {16, 4, 256, 3, QRN_Q8_ACT, 0, 0, 1, {150}, 1, "the 9B's"},
-    {16, 2, 256, 2, QRN_BF16, 0, 0, 2, {0, 127}, 1, "of two, bf16"},
-    {4, 2, 128, 3, QRN_F32, 0, 0, 3, {63, 64, 191}, 1, "floats apart from attention's"},
-    {2, 1, 128, 100, QRN_Q8_ACT, 0, 0, 1, {6399}, 1, "more runs than are copied at once"},
-    {2, 1, 128, 100, QRN_Q8_ACT, 0, 0, 1, {70}, 1, "few of many"},
-    {2, 1, 128, 3, QRN_Q8_ACT, 0, 0, 2, {192, -1}, 1, "positions that cannot be"},
-    {2, 1, 128, 1, QRN_Q8_ACT, 0, 0, 1, {20}, 0, "one run: nothing to merge"},
-    {4, 2, 128, 3, QRN_F32, 1, 0, 1, {100}, 0, "in place"},
-    {4, 2, 64, 3, QRN_BF16, 0, 0, 1, {100}, 0, "heads of less than a block"},
-    {4, 2, 128, 3, QRN_Q8_ACT, 0, 1, 1, {100}, 0, "another x"},
-};
-
-struct gated_call {
-    struct qrn_attention_paged_args attention;
-    struct qrn_sigmoid_mul_args gate;
-};
-
-static void record_gated(struct joint_test *j, const void *context)
-{
-    const struct gated_call *c = context;
-    qrn_encode_attention_paged(j->enc, &c->attention);
-    qrn_encode_sigmoid_mul(j->enc, &c->gate);
-}
-
-/* Halves of moderate size in all pages. */
-static struct qrn_tensor pages_of(struct joint_test *j, const struct gated_row *z)
-{
-    uint64_t at[3 * 100];
-    const size_t n_bytes = qrn_kv_page_bytes(QRN_F16, z->n_kv_heads, z->d);
-    const int64_t n_floats = (int64_t)n_bytes / 4;
-    for (int64_t i = 0; i < z->n_seqs * z->n_pages; i++) {
-        const struct qrn_tensor page = joint_test_poison(j, QRN_F32, 1, &n_floats);
-        uint16_t *x = joint_test_at(j, page.data);
-        for (size_t k = 0; k < n_bytes / 2; k++)
-            x[k] = (uint16_t)(0x2c00 + rng_below(&j->r, 0x1000) + (rng_below(&j->r, 2) << 15));
-        at[i] = (uint64_t)(uintptr_t)page.data;
-    }
-    return joint_test_addresses(j, at, z->n_seqs, z->n_pages);
-}
-
-static void make_gated(struct joint_test *j, const struct gated_row *z, struct gated_call *c)
-{
-    const int64_t T = z->n_seqs, shape[] = {T, z->n_heads, z->d};
-    const struct qrn_tensor pairs =
-        joint_test_filled(j, 2.0, 3, (const int64_t[]){T, z->n_heads, 2 * z->d});
-    const int32_t begin[] = {0, 1, 2, 3};
-    c->attention = (struct qrn_attention_paged_args){
-        .q = qrn_tensor_slice(pairs, 2, 0, z->d),
-        .seq_begin = joint_test_ints(j, begin, T + 1),
-        .position = joint_test_ints(j, z->positions, T),
-        .pages = pages_of(j, z),
-        .out = joint_test_poison(j, QRN_F32, 3, shape),
-        .n_kv_heads = z->n_kv_heads,
-        .kv_type = QRN_F16,
-        .scale = 0.1f};
-    c->gate = (struct qrn_sigmoid_mul_args){
-        .x = z->other_gate ? joint_test_filled(j, 1.0, 3, shape) : c->attention.out,
-        .gate = qrn_tensor_slice(pairs, 2, z->d, z->d),
-        .out = z->in_place ? c->attention.out : joint_test_poison(j, z->out, 3, shape)};
-}
-
-static void test_gated(void **state)
-{
-    (void)state;
-    struct joint_test j;
-    joint_test_open(&j, 12);
-    for (size_t i = 0; i < sizeof gated_rows / sizeof *gated_rows; i++) {
-        struct gated_call c;
-        make_gated(&j, &gated_rows[i], &c);
-        joint_test_run(&j, record_gated, &c, gated_rows[i].n_saved, gated_rows[i].why);
-    }
-    joint_test_close(&j);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_gated)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@ enum {
     ENOUGH_BLOCKS = 264,
     PLAIN_ROWS = 16,
     PLAIN_DIMS = 256,
+    MERGE_DIMS = 64,
     MOST_SPLITS = 65535
 };
 #define MOST_PARTIAL_BYTES ((double)(256 << 20))
@@ -152,9 +153,8 @@ static void merge_runs(struct qrn_cuda_stream *stream, struct qrn_attention_para
         stream, &f,
         (struct qrn_cuda_grid){.n_blocks = p->n_batch * p->n_tiles,
                                .n_blocks_y = (unsigned)p->n_kv_heads,
-                               .n_blocks_z = (unsigned)((p->d_v + QRN_ATTENTION_MERGE_DIMS - 1) /
-                                                     QRN_ATTENTION_MERGE_DIMS),
-                               .n_threads = QRN_ATTENTION_MERGE_DIMS},
+                               .n_blocks_z = (unsigned)((p->d_v + MERGE_DIMS - 1) / MERGE_DIMS),
+                               .n_threads = MERGE_DIMS},
         p);
 }
 
@@ -258,7 +258,7 @@ static const struct qrn_cuda_function *mma_function(const struct qrn_attention_p
     return &functions[p->paged.pages ? 2 : rows == MANY_ROWS][width];
 }
 
-bool qrn_cuda_attention_begin_mma(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
+void qrn_cuda_attention_run_mma(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
 {
     const int64_t rows = mma_rows(p), n_splits = plan_mma(p, rows);
     if (n_splits > 1) p->partial = (float *)(uintptr_t)stream->scratch;
@@ -272,12 +272,7 @@ bool qrn_cuda_attention_begin_mma(struct qrn_cuda_stream *stream, struct qrn_att
                                            .n_threads = decodes ? DECODE_THREADS : QRN_THREADS,
                                            .shared_bytes = (unsigned)f->max_shared_bytes},
                     p);
-    return n_splits > 1;
-}
-
-void qrn_cuda_attention_run_mma(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)
-{
-    if (qrn_cuda_attention_begin_mma(stream, p)) merge_runs(stream, p);
+    if (n_splits > 1) merge_runs(stream, p);
 }
 
 static bool is_mma_width(int64_t d)

@@ -61,16 +61,6 @@ struct qrn_attention_params {
     int32_t numbers_stay; /* tables are there before what was launched before is done (launch.h) */
 };
 
-enum { QRN_ATTENTION_MERGE_DIMS = 64, QRN_ATTENTION_GATED_DIMS = 128 }; /* of a block, a thread each */
-
-/* What is merged, times the sigmoid of a gate; strides in bytes. */
-struct qrn_attention_gated_params {
-    struct qrn_attention_params attention;
-    uint64_t gate, out;
-    int64_t gate_token, gate_head, out_token, out_head;
-    int32_t out_dtype, rest;
-};
-
 QRN_PARAMS_END
 
 #endif

@@ -18,7 +18,5 @@ int64_t qrn_cuda_attention_tiles(const struct qrn_attention_params *p, int64_t r
 /* cuda.attention_paged.mma, for those sequences that p->only says. */
 size_t qrn_cuda_attention_paged_mma_scratch(const void *args, int n_threads);
 void qrn_cuda_attention_run_mma(struct qrn_cuda_stream *stream, struct qrn_attention_params *p);
-/* The same without its merge; true: p->partial has runs that are to be merged. */
-bool qrn_cuda_attention_begin_mma(struct qrn_cuda_stream *stream, struct qrn_attention_params *p);
 
 #endif

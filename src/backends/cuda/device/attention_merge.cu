@@ -4,16 +4,16 @@
  *
  * Few rows have many runs: what counts is how long one row takes.  Sums must be one after the other, a
  * product and an addition each; all else is not: runs are copied to shared memory many at once, and
- * what sums are multiplied by needs only the greatest m of the runs before, found by a scan.
- *
- * Where a gate comes after, a block has the 128 dimensions of a block of Q8_ACT, and rounds them itself. */
+ * what sums are multiplied by needs only the greatest m of the runs before, found by a scan. */
 #include "backends/cuda/device/attention.cuh"
 #include "backends/cuda/device/mma.cuh"
 
-enum { RUNS = 64 }; /* that are copied at once */
+enum {
+    DIMS = 64,
+    RUNS = 64
+}; /* dimensions of a block, a thread each; runs that are copied at once */
 
-/* DIMS: dimensions of a block, a thread each. */
-template <int DIMS> struct merge_shared {
+struct merge_shared {
     float o[2][RUNS][DIMS];
     float row[DIMS];
     float a[RUNS], b[RUNS], l[RUNS],
@@ -29,9 +29,8 @@ static __device__ __forceinline__ qrn_attention_tile merge_tile(const qrn_attent
 }
 
 /* Of runs first .. n - 1, from dimension d on.  Empty for no runs. */
-template <int DIMS>
 static __device__ __forceinline__ void copy_runs(const qrn_attention_params &p, const float *from,
-                                                 int first, int n, int d, merge_shared<DIMS> &s)
+                                                 int first, int n, int d, merge_shared &s)
 {
     const int64_t stride = QRN_ATTENTION_PARTIAL(p.d_v);
     const int of_row = DIMS / 4, lines = DIMS / of_row;
@@ -46,12 +45,11 @@ static __device__ __forceinline__ void copy_runs(const qrn_attention_params &p, 
 }
 
 /* What sums are multiplied by at runs first .. n - 1, and the greatest m so far. */
-template <int DIMS>
 static __device__ __forceinline__ float factors(const qrn_attention_params &p, const float *from,
-                                                int first, int n, float before, merge_shared<DIMS> &s)
+                                                int first, int n, float before, merge_shared &s)
 {
     const int i = (int)threadIdx.x, lane = qrn_lane();
-    const bool there = i < RUNS && first + i < n;
+    const bool there = first + i < n;
     const float *at = from + (first + i) * QRN_ATTENTION_PARTIAL(p.d_v) + p.d_v;
     const float m = there ? at[0] : QRN_MINUS_INFINITY, l = there ? at[1] : 0.0f;
     float most = m;
@@ -60,35 +58,40 @@ static __device__ __forceinline__ float factors(const qrn_attention_params &p, c
         const float other = __shfl_up_sync(QRN_ALL_OF_WARP, most, step);
         if (lane >= step) most = fmaxf(most, other);
     }
-    if (i < RUNS && lane == 31) s.most[qrn_warp()] = most;
+    if (lane == 31) s.most[qrn_warp()] = most;
     float earlier = __shfl_up_sync(QRN_ALL_OF_WARP, most, 1);
     __syncthreads();
     if (lane == 0) earlier = QRN_MINUS_INFINITY;
     if (qrn_warp() > 0) earlier = fmaxf(earlier, s.most[0]);
     const qrn_attention_merge merge = qrn_attention_merging(fmaxf(earlier, before), m, l);
-    if (i < RUNS) {
-        s.a[i] = merge.empty ? -1.0f : merge.a;
-        s.b[i] = merge.empty ? 0.0f : merge.b;
-        s.l[i] = merge.empty ? -0.0f : l;
-    }
+    s.a[i] = merge.empty ? -1.0f : merge.a;
+    s.b[i] = merge.empty ? 0.0f : merge.b;
+    s.l[i] = merge.empty ? -0.0f : l;
     return fmaxf(before, fmaxf(s.most[0], s.most[1]));
 }
 
-/* The row of tile t, dimension d + threadIdx.x of it. */
-template <int DIMS>
-static __device__ __forceinline__ float merged(const qrn_attention_params &p, const qrn_attention_tile &t,
-                                               const qrn_attention_row &row, int d, merge_shared<DIMS> &s)
+/* A row for each block, DIMS dimensions along z.  The next launches begin when it is its turn and not before: beside
+ * the first copies of a product, what it waits for took three times as long. */
+QRN_DEVICE_FUNCTION_LATE(qrn_attention_merge_runs, 64, 6, qrn_attention_params)
 {
+    __shared__ __align__(16) merge_shared s;
+    if (!p.numbers_stay) qrn_grid_waits();
+    const qrn_attention_tile t = merge_tile(p);
+    const qrn_attention_row row = qrn_attention_row_of(p, t, blockIdx.y, 0);
+    qrn_grid_waits();
+    qrn_grid_begins();
+    if (t.n_rows <= 0) return;
     const int64_t first_run = qrn_attention_first_run(row);
     const bool none = t.bad || row.end <= row.begin;
     const int n =
         none ? 0 : (int)(QRN_ATTENTION_RUN_OF((row.end - 1) / QRN_ATTENTION_BLOCK) + 1 - first_run);
     const float *from = qrn_attention_partial(p, t, row, first_run);
+    const int d = (int)blockIdx.z * DIMS;
     float most = QRN_MINUS_INFINITY, l = 0.0f, o = 0.0f;
-    copy_runs<DIMS>(p, from, 0, n, d, s);
+    copy_runs(p, from, 0, n, d, s);
     for (int first = 0; first < n; first += RUNS) {
-        copy_runs<DIMS>(p, from, first + RUNS, n, d, s);
-        most = factors<DIMS>(p, from, first, n, most, s);
+        copy_runs(p, from, first + RUNS, n, d, s);
+        most = factors(p, from, first, n, most, s);
         qrn_copies_wait<1>();
         __syncthreads();
         const float *mine = &s.o[first / RUNS % 2][0][threadIdx.x];
@@ -102,52 +105,8 @@ static __device__ __forceinline__ float merged(const qrn_attention_params &p, co
         }
         __syncthreads();
     }
-    return t.bad ? __uint_as_float(0x7fc00000u) : l == 0.0f ? 0.0f : o / l;
+    if (d + (int)threadIdx.x >= p.d_v) return;
+    qrn_attention_out(p, t, row)[d + threadIdx.x] = t.bad       ? __uint_as_float(0x7fc00000u)
+                                                    : l == 0.0f ? 0.0f
+                                                                : o / l;
 }
-
-/* A row for each block, dimensions along z.  The next launches begin when it is its turn and not before: beside
- * the first copies of a product, what it waits for took three times as long. */
-QRN_DEVICE_FUNCTION_LATE(qrn_attention_merge_runs, QRN_ATTENTION_MERGE_DIMS, 6, qrn_attention_params)
-{
-    __shared__ __align__(16) merge_shared<QRN_ATTENTION_MERGE_DIMS> s;
-    if (!p.numbers_stay) qrn_grid_waits();
-    const qrn_attention_tile t = merge_tile(p);
-    const qrn_attention_row row = qrn_attention_row_of(p, t, blockIdx.y, 0);
-    qrn_grid_waits();
-    qrn_grid_begins();
-    if (t.n_rows <= 0) return;
-    const int d = (int)blockIdx.z * QRN_ATTENTION_MERGE_DIMS;
-    const float y = merged(p, t, row, d, s);
-    if (d + (int)threadIdx.x < p.d_v) qrn_attention_out(p, t, row)[d + threadIdx.x] = y;
-}
-
-/* The same, times the sigmoid of the gate. */
-QRN_DEVICE_FUNCTION_LATE(qrn_attention_merge_gated, QRN_ATTENTION_GATED_DIMS, 3, qrn_attention_gated_params)
-{
-    QRN_DYNAMIC_SHARED(float4, memory);
-    merge_shared<QRN_ATTENTION_GATED_DIMS> &s = *(merge_shared<QRN_ATTENTION_GATED_DIMS> *)memory;
-    const qrn_attention_params &a = p.attention;
-    if (!a.numbers_stay) qrn_grid_waits();
-    const qrn_attention_tile t = merge_tile(a);
-    const qrn_attention_row row = qrn_attention_row_of(a, t, blockIdx.y, 0);
-    const int64_t token = t.first_token + row.token;
-    const int d = (int)blockIdx.z * QRN_ATTENTION_GATED_DIMS, mine = 4 * qrn_lane();
-    const char *gates = (const char *)(uintptr_t)p.gate + token * p.gate_token + row.head * p.gate_head;
-    char *out = (char *)(uintptr_t)p.out + token * p.out_token + row.head * p.out_head;
-    float4 gate = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    qrn_grid_waits();
-    qrn_grid_begins();
-    if (t.n_rows <= 0) return;
-    if (qrn_warp() == 0) gate = *(const float4 *)((const float *)gates + d + mine);
-    const float y = merged(a, t, row, d, s);
-    qrn_attention_out(a, t, row)[d + threadIdx.x] = y;
-    s.row[threadIdx.x] = y;
-    __syncthreads();
-    if (qrn_warp() > 0) return;
-    const float4 x = *(const float4 *)(s.row + mine);
-    const float v[4] = {x.x * qrn_sigmoid(gate.x), x.y * qrn_sigmoid(gate.y), x.z * qrn_sigmoid(gate.z),
-                        x.w * qrn_sigmoid(gate.w)};
-    qrn_store4_as(p.out_dtype, out, d + mine, a.d_v, v);
-}
-
-static_assert(sizeof(merge_shared<QRN_ATTENTION_GATED_DIMS>) <= 68 * 1024, "as attention_gated_cuda.c says");
