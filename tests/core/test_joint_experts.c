@@ -19,6 +19,7 @@ enum oddity {
     BF16_ROUTER,
     MADE_ROUTER,   /* its weights are made by a step before */
     NAN_LOGITS,
+    TIES,          /* two experts each have the same logit */
     FLOAT_MIDDLE   /* gates times ups are not rounded */
 };
 
@@ -45,6 +46,8 @@ static const struct row rows[] = {
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, BF16_ROUTER, 1, "27", 14, "bf16 weights of the router"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, MADE_ROUTER, 1, "27", 14, "a router made before"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, NAN_LOGITS, 1, "27", 14, "logits that are NaN"},
+    {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, TIES, 1, "27", 14, "logits that are equal"},
+    {QRN_Q4_K, 256, 768, 8, 1, 512, 512, 96, TIES, 0, "27", 14, "one of two equal logits"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, RESULT_STAYS, 1, "27", 14, "results that stay"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, TWO_TOKENS, 1, "27", 0, "two tokens"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, OTHER_TYPE, 1, "27", 7, "weights of two types"},
@@ -188,7 +191,12 @@ static void make_shared(struct joint_test *j, struct qrn_device *dev, const stru
 static void make_odd(struct joint_test *j, const struct row *z, struct call *c, int64_t T)
 {
     const struct qrn_tensor row = poison(j, QRN_F32, T, z->d);
+    float *router = joint_test_at(j, c->router.w.data);
     switch (z->oddity) {
+    case TIES:
+        for (int64_t i = 0; i < z->n_experts; i += 2)
+            memcpy(router + (i + 1) * z->d, router + i * z->d, (size_t)z->d * sizeof *router);
+        break;
     case OTHER_ROW:
         c->up.x = qrn_tensor_split_last(joint_rounded(j, T, z->d), 1, z->d);
         break;

@@ -14,8 +14,8 @@
 enum { N = 5, VOCAB = 96 }; /* tokens */
 
 /* Launches less for a token: two mixers of Gated DeltaNet 5 each, one of attention 4, products and norms from one mixer
- * to the next 6, twice, and to the end 4. */
-enum { SAVED = 5 + 5 + 4 + 6 + 6 + 4 };
+ * to the next 6, twice, and to the end 4; with experts 14, twice, and 8. */
+enum { MIXERS = 5 + 5 + 4, SAVED = MIXERS + 6 + 6 + 4, SAVED_MOE = MIXERS + 14 + 14 + 8 };
 
 /* Logits of N tokens, one by one; closes the device. */
 static float *decode(struct qrn_device *dev, const char *file, long *n)
@@ -32,24 +32,25 @@ static float *decode(struct qrn_device *dev, const char *file, long *n)
     return logits;
 }
 
-static void test_type(const char *type)
+static void test_type(const char *type, enum toy_kind kind, long saved)
 {
     char dir[512], name[32], file[512];
     struct qrn_error err;
     long n_joined, n_apart;
     struct qrn_device *joined = op_test_open_gpu(&err);
     if (!joined) skip();
-    (void)snprintf(dir, sizeof dir, "%s", temp_path(type));
-    (void)snprintf(name, sizeof name, "%s.gguf", type);
+    (void)snprintf(name, sizeof name, "%s-%d", type, (int)kind);
+    (void)snprintf(dir, sizeof dir, "%s", temp_path(name));
+    (void)snprintf(name, sizeof name, "%s-%d.gguf", type, (int)kind);
     (void)snprintf(file, sizeof file, "%s", temp_path(name));
     assert_int_equal(mkdir(dir, 0777), 0);
-    toy_model_write(dir, TOY_WIDE);
+    toy_model_write(dir, kind);
     const struct qrn_quantize_options o = {.path = dir, .out_path = file, .type = type};
     if (qrn_quantize(&o, &err) != QRN_OK) fail_msg("%s", err.text);
     float *got = decode(joined, file, &n_joined),
           *want = decode(op_test_open_gpu_apart(&err), file, &n_apart);
-    if (n_apart && n_apart - n_joined != N * SAVED)
-        fail_msg("%s: %ld launches of %ld, wants %d less", type, n_joined, n_apart, N * SAVED);
+    if (n_apart && n_apart - n_joined != N * saved)
+        fail_msg("%s: %ld launches of %ld, wants %ld less", type, n_joined, n_apart, N * saved);
     assert_memory_equal(got, want, sizeof(float) * N * VOCAB);
     free(got);
     free(want);
@@ -58,17 +59,27 @@ static void test_type(const char *type)
 static void test_packed(void **state)
 {
     (void)state;
-    test_type("Q8_0");
+    test_type("Q8_0", TOY_WIDE, SAVED);
 }
 
 static void test_bf16(void **state)
 {
     (void)state;
-    test_type("BF16");
+    test_type("BF16", TOY_WIDE, SAVED);
+}
+
+/* Each group of the stream is one block's. */
+static void test_experts(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("QRN_EMULATED_MULTIPROCESSORS", "21", 1), 0);
+    test_type("Q8_0", TOY_WIDE_MOE, SAVED_MOE);
+    assert_int_equal(unsetenv("QRN_EMULATED_MULTIPROCESSORS"), 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_bf16),
+                                       cmocka_unit_test(test_experts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

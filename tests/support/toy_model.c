@@ -13,20 +13,18 @@ enum {
     VOCAB = 96,
     EXPERTS = 4,
     TOP = 2,
-    FF_EXPERT = 32,
-    FF_SHARED = 32,
     KERNEL = 4,
     N_LAYERS = 3,
     MAX_TENSORS = 128
 };
 
 struct shape {
-    int d, heads, kv_heads, head_dim, k_heads, v_heads, d_k, d_v, ff;
+    int d, heads, kv_heads, head_dim, k_heads, v_heads, d_k, d_v, ff, ff_expert, ff_shared;
     double scale; /* of matrices */
 };
 
-static const struct shape small = {32, 2, 1, 16, 2, 4, 16, 16, 48, 0.25},
-                          wide = {640, 2, 1, 128, 1, 2, 128, 128, 256, 0.05};
+static const struct shape small = {32, 2, 1, 16, 2, 4, 16, 16, 48, 32, 32, 0.25},
+                          wide = {640, 2, 1, 128, 1, 2, 128, 128, 256, 512, 512, 0.05};
 
 static int values_of(const struct shape *s)
 {
@@ -54,9 +52,10 @@ static char *format(const char *prefix, const char *name)
     return text;
 }
 
-static bool is_dense(enum toy_kind kind)
+/* What it is but for its size. */
+static enum toy_kind narrow(enum toy_kind kind)
 {
-    return kind == TOY_DENSE || kind == TOY_WIDE;
+    return kind == TOY_WIDE ? TOY_DENSE : kind == TOY_WIDE_MOE ? TOY_MOE : kind;
 }
 
 /* A tensor of normal numbers times scale plus shift. */
@@ -128,36 +127,35 @@ static void add_swiglu(struct writer *w, const char *layer, const char *module, 
 
 static void add_mlp(struct writer *w, const char *layer, enum toy_kind kind)
 {
-    if (is_dense(kind)) {
+    if (kind == TOY_DENSE) {
         add_swiglu(w, layer, "mlp", w->s->ff);
         return;
     }
     add_matrix(w, layer, "mlp.gate.weight", EXPERTS, w->s->d);
     add_matrix(w, layer, "mlp.shared_expert_gate.weight", 1, w->s->d);
-    add_swiglu(w, layer, "mlp.shared_expert", FF_SHARED);
+    add_swiglu(w, layer, "mlp.shared_expert", w->s->ff_shared);
     if (kind == TOY_MOE) {
-        add(w, layer, "mlp.experts.gate_up_proj", 0.25, 0.0, 3, EXPERTS, 2 * FF_EXPERT, w->s->d);
-        add(w, layer, "mlp.experts.down_proj", 0.25, 0.0, 3, EXPERTS, w->s->d, FF_EXPERT);
+        add(w, layer, "mlp.experts.gate_up_proj", w->s->scale, 0.0, 3, EXPERTS, 2 * w->s->ff_expert, w->s->d);
+        add(w, layer, "mlp.experts.down_proj", w->s->scale, 0.0, 3, EXPERTS, w->s->d, w->s->ff_expert);
         return;
     }
     for (int e = 0; e < EXPERTS; e++) {
         char module[64];
         (void)snprintf(module, sizeof module, "mlp.experts.%d", e);
-        add_swiglu(w, layer, module, FF_EXPERT);
+        add_swiglu(w, layer, module, w->s->ff_expert);
     }
 }
 
 static void write_config(const char *dir, enum toy_kind kind, const struct shape *s)
 {
-    static const char *const types[] = {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next",
-                                        "qwen3_5_text"};
+    static const char *const types[] = {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"};
     char path[512], moe[256] = "";
-    if (!is_dense(kind))
+    if (kind != TOY_DENSE)
         (void)snprintf(
             moe, sizeof moe,
             "\"num_experts\": %d, \"num_experts_per_tok\": %d, \"moe_intermediate_size\": %d, "
             "\"shared_expert_intermediate_size\": %d, \"norm_topk_prob\": true, ",
-            EXPERTS, TOP, FF_EXPERT, FF_SHARED);
+            EXPERTS, TOP, s->ff_expert, s->ff_shared);
     (void)snprintf(path, sizeof path, "%s/config.json", dir);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
@@ -177,7 +175,7 @@ static void write_config(const char *dir, enum toy_kind kind, const struct shape
         "\"partial_rotary_factor\": 0.5}, \"partial_rotary_factor\": 0.5, "
         "\"tie_word_embeddings\": %s, \"eos_token_id\": 1}",
         types[kind], VOCAB, s->d, N_LAYERS, s->heads, s->kv_heads, s->head_dim, s->k_heads,
-        s->v_heads, s->d_k, s->d_v, KERNEL, s->ff, moe, is_dense(kind) ? "true" : "false");
+        s->v_heads, s->d_k, s->d_v, KERNEL, s->ff, moe, kind == TOY_DENSE ? "true" : "false");
     if (kind == TOY_MOE) (void)fprintf(f, ", \"tie_word_embeddings\": false}");
     assert_int_equal(fclose(f), 0);
 }
@@ -188,12 +186,13 @@ void toy_model_write(const char *dir, enum toy_kind kind)
     char layer[64], path[512];
     struct qrn_error err;
     assert_non_null(w);
-    w->s = kind == TOY_WIDE ? &wide : &small;
+    w->s = kind == narrow(kind) ? &small : &wide;
     w->rng.state = 17 + (uint64_t)kind;
+    kind = narrow(kind);
     w->prefix = kind == TOY_MOE ? "model.language_model." : "model.";
     add(w, w->prefix, "embed_tokens.weight", 0.5, 0.0, 2, VOCAB, w->s->d, 0);
     add(w, w->prefix, "norm.weight", 0.1, 0.0, 1, w->s->d, 0, 0);
-    if (!is_dense(kind)) add(w, "", "lm_head.weight", 0.5, 0.0, 2, VOCAB, w->s->d, 0);
+    if (kind != TOY_DENSE) add(w, "", "lm_head.weight", 0.5, 0.0, 2, VOCAB, w->s->d, 0);
     for (int i = 0; i < N_LAYERS; i++) {
         (void)snprintf(layer, sizeof layer, "%slayers.%d.", w->prefix, i);
         add(w, layer, "input_layernorm.weight", 0.1, 0.0, 1, w->s->d, 0, 0);

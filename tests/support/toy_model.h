@@ -9,8 +9,9 @@ enum toy_kind {
     TOY_MOE,   /* qwen3_5_moe: nested config, fused experts */
     TOY_NEXT,  /* qwen3_next: qkvz and ba fused, separate experts */
     TOY_KINDS,
-    TOY_WIDE =
-        TOY_KINDS /* as TOY_DENSE with rows of 640 and heads of 128; not among the small ones */
+    /* As TOY_DENSE and TOY_MOE with rows of 640, heads of 128 and experts of 512; not among the small ones. */
+    TOY_WIDE = TOY_KINDS,
+    TOY_WIDE_MOE
 };
 
 /* Writes config.json and model.safetensors into dir, which exists: 3 layers, linear, attention, linear;

@@ -15,7 +15,6 @@ enum {
 
 struct merge_shared {
     float o[2][RUNS][DIMS];
-    float row[DIMS];
     float a[RUNS], b[RUNS], l[RUNS],
         most[2]; /* a: -1 where a run is empty, and then b is 0, l -0 */
 };
