@@ -8,19 +8,19 @@
 enum oddity {
     NONE,
     TWO_TOKENS,
-    OTHER_TYPE,    /* of the shared expert's first weights */
-    OTHER_ROW,     /* ups meet another row */
-    OTHER_LOGITS,  /* routes are of others */
-    OVER_LOGITS,   /* a product writes logits before routes are made of them */
-    OVER_WEIGHTS,  /* the last product's result lies over the router's weights */
-    OVER_STREAM,   /* a product writes the residual stream */
-    NORMED_STAYS,  /* the first norm's floats lie where nothing else does */
-    RESULT_STAYS,  /* the experts' result, too: that is stored */
+    OTHER_TYPE,   /* of the shared expert's first weights */
+    OTHER_ROW,    /* ups meet another row */
+    OTHER_LOGITS, /* routes are of others */
+    OVER_LOGITS,  /* a product writes logits before routes are made of them */
+    OVER_WEIGHTS, /* the last product's result lies over the router's weights */
+    OVER_STREAM,  /* a product writes the residual stream */
+    NORMED_STAYS, /* the first norm's floats lie where nothing else does */
+    RESULT_STAYS, /* the experts' result, too: that is stored */
     BF16_ROUTER,
-    MADE_ROUTER,   /* its weights are made by a step before */
+    MADE_ROUTER, /* its weights are made by a step before */
     NAN_LOGITS,
-    TIES,          /* two experts each have the same logit */
-    FLOAT_MIDDLE   /* gates times ups are not rounded */
+    TIES,        /* two experts each have the same logit */
+    FLOAT_MIDDLE /* gates times ups are not rounded */
 };
 
 struct row {
@@ -35,15 +35,19 @@ struct row {
 
 static const struct row rows[] = {
     {QRN_Q4_K, 512, 768, 16, 8, 512, 512, 1056, NONE, 1, "53", 14, "as of 35B-A3B, but narrower"},
-    {QRN_Q4_0, 256, 640, 258, 3, 512, 1024, 70, NONE, 0, "27", 14, "more experts, a wide shared one"},
-    {QRN_Q6_K, 256, 768, 9, 1, 1024, 512, 32, NONE, 1, "24", 14, "one of a token, as many blocks as groups"},
+    {QRN_Q4_0, 256, 640, 258, 3, 512, 1024, 70, NONE, 0, "27", 14,
+     "more experts, a wide shared one"},
+    {QRN_Q6_K, 256, 768, 9, 1, 1024, 512, 32, NONE, 1, "24", 14,
+     "one of a token, as many blocks as groups"},
     {QRN_Q4_0, 128, 640, 33, 32, 512, 512, 64, NONE, 1, "24", 14, "as many slots as there may be"},
-    {QRN_Q5_K, 256, 768, 12, 2, 512, 512, 96, NONE, 1, "60", 14, "more blocks than anything has groups"},
+    {QRN_Q5_K, 256, 768, 12, 2, 512, 512, 96, NONE, 1, "60", 14,
+     "more blocks than anything has groups"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, NONE, 1, "23", 8, "fewer blocks than groups"},
     {QRN_Q4_K, 256, 768, 8, 4, 768, 512, 96, NONE, 1, "27", 7, "slots of no whole stages"},
     {QRN_Q4_K, 256, 512, 8, 4, 512, 512, 96, NONE, 1, "27", 8, "a stream that a warp norms"},
     {QRN_IQ4_NL, 256, 768, 8, 4, 512, 512, 96, NONE, 1, "27", 8, "a type without a chain"},
-    {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, BF16_ROUTER, 1, "27", 14, "bf16 weights of the router"},
+    {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, BF16_ROUTER, 1, "27", 14,
+     "bf16 weights of the router"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, MADE_ROUTER, 1, "27", 14, "a router made before"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, NAN_LOGITS, 1, "27", 14, "logits that are NaN"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, TIES, 1, "27", 14, "logits that are equal"},
@@ -132,8 +136,8 @@ static struct qrn_matmul_args floats(struct joint_test *j, const struct row *z, 
 }
 
 /* Weights of all experts; of many, those of two in turn. */
-static struct qrn_tensor of_experts(struct joint_test *j, struct qrn_device *dev, const struct row *z,
-                                    int64_t n, int64_t k)
+static struct qrn_tensor of_experts(struct joint_test *j, struct qrn_device *dev,
+                                    const struct row *z, int64_t n, int64_t k)
 {
     const int64_t many = 40, n_packed = z->n_experts > many ? 2 : z->n_experts;
     struct qrn_tensor w = joint_packed(j, dev, z->dtype, 3, (const int64_t[]){n_packed, n, k});
@@ -165,9 +169,8 @@ static void make_experts(struct joint_test *j, struct qrn_device *dev, const str
     c->up = c->gate;
     c->up.w = of_experts(j, dev, z, z->ff, z->d);
     c->up.out = poison_slots(j, QRN_F32, T, z->top, z->ff);
-    c->silu = (struct qrn_silu_mul_args){.gate = c->gate.out,
-                                         .up = c->up.out,
-                                         .out = poison_slots(j, middle, T, z->top, z->ff)};
+    c->silu = (struct qrn_silu_mul_args){
+        .gate = c->gate.out, .up = c->up.out, .out = poison_slots(j, middle, T, z->top, z->ff)};
     c->down = c->gate;
     c->down.w = of_experts(j, dev, z, z->d, z->ff);
     c->down.x = c->silu.out;

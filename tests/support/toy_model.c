@@ -9,14 +9,7 @@
 #include "formats/safetensors.h"
 #include "support/op_test.h"
 
-enum {
-    VOCAB = 96,
-    EXPERTS = 4,
-    TOP = 2,
-    KERNEL = 4,
-    N_LAYERS = 3,
-    MAX_TENSORS = 128
-};
+enum { VOCAB = 96, EXPERTS = 4, TOP = 2, KERNEL = 4, N_LAYERS = 3, MAX_TENSORS = 128 };
 
 struct shape {
     int d, heads, kv_heads, head_dim, k_heads, v_heads, d_k, d_v, ff, ff_expert, ff_shared;
@@ -135,8 +128,10 @@ static void add_mlp(struct writer *w, const char *layer, enum toy_kind kind)
     add_matrix(w, layer, "mlp.shared_expert_gate.weight", 1, w->s->d);
     add_swiglu(w, layer, "mlp.shared_expert", w->s->ff_shared);
     if (kind == TOY_MOE) {
-        add(w, layer, "mlp.experts.gate_up_proj", w->s->scale, 0.0, 3, EXPERTS, 2 * w->s->ff_expert, w->s->d);
-        add(w, layer, "mlp.experts.down_proj", w->s->scale, 0.0, 3, EXPERTS, w->s->d, w->s->ff_expert);
+        add(w, layer, "mlp.experts.gate_up_proj", w->s->scale, 0.0, 3, EXPERTS, 2 * w->s->ff_expert,
+            w->s->d);
+        add(w, layer, "mlp.experts.down_proj", w->s->scale, 0.0, 3, EXPERTS, w->s->d,
+            w->s->ff_expert);
         return;
     }
     for (int e = 0; e < EXPERTS; e++) {

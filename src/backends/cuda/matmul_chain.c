@@ -23,7 +23,7 @@ bool qrn_cuda_chain_is_row(const struct qrn_tensor *t, int64_t n)
 }
 
 bool qrn_cuda_chain_norm_row(const struct qrn_rms_norm_args *a, const struct qrn_tensor *made,
-                        enum qrn_dtype x, int64_t n, struct qrn_chain_row *row)
+                             enum qrn_dtype x, int64_t n, struct qrn_chain_row *row)
 {
     const struct qrn_tensor *const all[] = {&a->x,   &a->weight, &a->residual,
                                             &a->sum, &a->out,    &a->rounded};
@@ -41,11 +41,13 @@ bool qrn_cuda_chain_norm_row(const struct qrn_rms_norm_args *a, const struct qrn
            n > QRN_NORM_WARP_ROW && n <= QRN_CHAIN_NORM_PIECES * QRN_STREAM_WARPS * QRN_PIECE;
 }
 
-int64_t qrn_cuda_chain_place_in(const struct qrn_tensor *t, int64_t n, const struct qrn_tensor *made)
+int64_t qrn_cuda_chain_place_in(const struct qrn_tensor *t, int64_t n,
+                                const struct qrn_tensor *made)
 {
     const uintptr_t at = ((uintptr_t)t->data - (uintptr_t)made->data) / sizeof(float);
     const int64_t n_made = qrn_tensor_n_elements(made);
-    if (!qrn_cuda_chain_is_row(t, n) || (uintptr_t)t->data < (uintptr_t)made->data || at > (uintptr_t)n_made)
+    if (!qrn_cuda_chain_is_row(t, n) || (uintptr_t)t->data < (uintptr_t)made->data ||
+        at > (uintptr_t)n_made)
         return -1;
     return (int64_t)at + n <= n_made ? (int64_t)at : -1;
 }
@@ -53,7 +55,8 @@ int64_t qrn_cuda_chain_place_in(const struct qrn_tensor *t, int64_t n, const str
 static bool row_of_silu_mul(const struct qrn_silu_mul_args *a, const struct qrn_tensor *made,
                             enum qrn_dtype x, int64_t n, struct qrn_chain_row *row)
 {
-    const int64_t gate_at = qrn_cuda_chain_place_in(&a->gate, n, made), up_at = qrn_cuda_chain_place_in(&a->up, n, made);
+    const int64_t gate_at = qrn_cuda_chain_place_in(&a->gate, n, made),
+                  up_at = qrn_cuda_chain_place_in(&a->up, n, made);
     *row = (struct qrn_chain_row){.rounded = address(&a->out),
                                   .kind = QRN_CHAIN_SILU_MUL,
                                   .n = (int32_t)n,
@@ -67,12 +70,13 @@ static bool row_of(const struct qrn_step *step, const struct qrn_tensor *made, e
                    int64_t n, struct qrn_chain_row *row)
 {
     if (n % QRN_PIECE || !qrn_cuda_chain_is_row(made, qrn_tensor_n_elements(made))) return false;
-    return step->kernel == &qrn_cuda_silu_mul_rows ? row_of_silu_mul(step->args, made, x, n, row)
-                                                   : qrn_cuda_chain_norm_row(step->args, made, x, n, row);
+    return step->kernel == &qrn_cuda_silu_mul_rows
+               ? row_of_silu_mul(step->args, made, x, n, row)
+               : qrn_cuda_chain_norm_row(step->args, made, x, n, row);
 }
 
 bool qrn_cuda_chain_link_of(const struct qrn_matmul_args *a, const struct qrn_chain_form *form,
-                    struct qrn_chain_link *l)
+                            struct qrn_chain_link *l)
 {
     struct qrn_matmul_params job;
     if (!qrn_cuda_matmul_job(a, &job)) return false;
@@ -111,7 +115,8 @@ bool qrn_cuda_chain_stays(const struct qrn_tensor *t, const struct qrn_step *ste
 }
 
 /* Leaves out what later steps write again. */
-static void drop(const struct qrn_tensor *t, size_t step, const struct qrn_chain_store *stores, size_t n_stores)
+static void drop(const struct qrn_tensor *t, size_t step, const struct qrn_chain_store *stores,
+                 size_t n_stores)
 {
     for (size_t i = 0; i < n_stores; i++)
         if (stores[i].step == step && *stores[i].at == address(t)) *stores[i].at = 0;

@@ -9,10 +9,10 @@
 QRN_CUDA_IMAGE(matmul_chain_experts_sm90a);
 
 /* For up to 256 experts, and for more: what chooses is short, and is code that has to come. */
-#define CHAIN_OF(n, NAME)                                                          \
-    {                                                                              \
+#define CHAIN_OF(n, NAME)                                                             \
+    {                                                                                 \
         qrn_cuda_image_matmul_chain_experts_sm90a, "qrn_chain_" #n "_experts_" #NAME, \
-            QRN_FEW_MOST_SHARED                                                    \
+            QRN_FEW_MOST_SHARED                                                       \
     }
 #define CHAIN(NAME) [QRN_##NAME] = {CHAIN_OF(256, NAME), CHAIN_OF(512, NAME)}
 static const struct qrn_cuda_function chain_of[QRN_DTYPE_COUNT][2] = {
@@ -146,8 +146,7 @@ static bool router_of(const struct layer *l, struct qrn_moe_chain_router *r)
                                        .row = job.w.w.stride[2],
                                        .shared_row = shared.w.w.stride[2],
                                        .dtype = dtype,
-                                       .row_bytes =
-                                           (int32_t)(job.w.k * (dtype == QRN_F32 ? 4 : 2)),
+                                       .row_bytes = (int32_t)(job.w.k * (dtype == QRN_F32 ? 4 : 2)),
                                        .n = (int32_t)job.w.n};
     return (dtype == QRN_F32 || dtype == QRN_F16 || dtype == QRN_BF16) && shared.w.dtype == dtype &&
            shared.w.n == 1 && shared.w.k == job.w.k && job.w.n > 0 &&
@@ -167,8 +166,9 @@ static bool slots_of(const struct qrn_matmul_id_args *a, const struct layer *l, 
 {
     return qrn_cuda_matmul_id_job(a, job) && job->n_slots == job->top_k &&
            job->n_slots == l->route->ids.shape[1] && job->n_matrices == l->router->w.shape[0] &&
-           job->w.n == n && job->w.k == k && job->x_dtype == QRN_Q8_ACT && qrn_is_contiguous(&a->x) &&
-           qrn_is_contiguous(&a->out) && (uintptr_t)a->out.data % 16 == 0;
+           job->w.n == n && job->w.k == k && job->x_dtype == QRN_Q8_ACT &&
+           qrn_is_contiguous(&a->x) && qrn_is_contiguous(&a->out) &&
+           (uintptr_t)a->out.data % 16 == 0;
 }
 
 /* The shared expert's product. */
@@ -225,10 +225,10 @@ static bool is_rounded(const struct qrn_silu_mul_args *a)
 static bool rows_of(const struct layer *l, struct qrn_moe_chain_params *p)
 {
     const int64_t d = l->mlp_norm->x.shape[l->mlp_norm->x.n_dims - 1];
-    const int64_t shared_gate_at =
-                      qrn_cuda_chain_place_in(&l->shared_silu->gate, p->ff_shared, &l->shared_in->out),
-                  shared_up_at =
-                      qrn_cuda_chain_place_in(&l->shared_silu->up, p->ff_shared, &l->shared_in->out);
+    const int64_t shared_gate_at = qrn_cuda_chain_place_in(&l->shared_silu->gate, p->ff_shared,
+                                                           &l->shared_in->out),
+                  shared_up_at = qrn_cuda_chain_place_in(&l->shared_silu->up, p->ff_shared,
+                                                         &l->shared_in->out);
     p->rounded = address(&l->silu->out), p->shared_rounded = address(&l->shared_silu->out);
     p->shared_gate_at = (int32_t)shared_gate_at, p->shared_up_at = (int32_t)shared_up_at;
     p->chain.link[QRN_MOE_CHAIN_DOWN].row = (struct qrn_chain_row){
@@ -249,19 +249,29 @@ static bool rows_of(const struct layer *l, struct qrn_moe_chain_params *p)
 static bool drop_early(const struct qrn_step *steps, struct qrn_moe_chain_params *p)
 {
     struct qrn_chain_link *const l = p->chain.link;
-    struct qrn_chain_row *const first = &l[QRN_MOE_CHAIN_GATES].row,
-                                *const last = &l[QRN_MOE_CHAIN_NEXT].row;
+    struct qrn_chain_row *const first = &l[QRN_MOE_CHAIN_GATES].row, *const last =
+                                                                         &l[QRN_MOE_CHAIN_NEXT].row;
     const struct qrn_chain_store stores[] = {
-        {OUT, &l[QRN_MOE_CHAIN_OUT].out}, {MLP_NORM, &first->sum},
-        {MLP_NORM, &first->out},          {MLP_NORM, &first->rounded},
-        {ROUTER, &p->router.logits},      {SHARED_GATE, &p->router.shared_gate},
-        {ROUTE, &p->router.ids},          {ROUTE, &p->router.weights},
-        {GATE, &p->gate.out},             {UP, &p->up.out},
-        {SHARED_IN, &p->shared_in.out},   {SHARED_SILU, &p->shared_rounded},
-        {SILU, &p->rounded},              {DOWN, &p->down.out},
-        {SHARED_DOWN, &p->shared_down.out}, {COMBINE, &l[QRN_MOE_CHAIN_DOWN].out},
-        {MIXER_NORM, &last->sum},         {MIXER_NORM, &last->out},
-        {MIXER_NORM, &last->rounded},     {NEXT, &l[QRN_MOE_CHAIN_NEXT].out},
+        {OUT, &l[QRN_MOE_CHAIN_OUT].out},
+        {MLP_NORM, &first->sum},
+        {MLP_NORM, &first->out},
+        {MLP_NORM, &first->rounded},
+        {ROUTER, &p->router.logits},
+        {SHARED_GATE, &p->router.shared_gate},
+        {ROUTE, &p->router.ids},
+        {ROUTE, &p->router.weights},
+        {GATE, &p->gate.out},
+        {UP, &p->up.out},
+        {SHARED_IN, &p->shared_in.out},
+        {SHARED_SILU, &p->shared_rounded},
+        {SILU, &p->rounded},
+        {DOWN, &p->down.out},
+        {SHARED_DOWN, &p->shared_down.out},
+        {COMBINE, &l[QRN_MOE_CHAIN_DOWN].out},
+        {MIXER_NORM, &last->sum},
+        {MIXER_NORM, &last->out},
+        {MIXER_NORM, &last->rounded},
+        {NEXT, &l[QRN_MOE_CHAIN_NEXT].out},
     };
     return qrn_cuda_chain_drop_early(steps, N_STEPS, stores, sizeof stores / sizeof *stores) &&
            !first->sum && !first->out && p->down.out && p->shared_down.out;
@@ -271,9 +281,9 @@ static bool drop_early(const struct qrn_step *steps, struct qrn_moe_chain_params
 static bool inputs_stay(const struct qrn_step *steps, const struct layer *l)
 {
     const struct qrn_tensor *const weights[] = {
-        &l->out->w,         &l->router->w,    &l->shared_gate->w,    &l->gate->w,
-        &l->up->w,          &l->shared_in->w, &l->down->w,           &l->shared_down->w,
-        &l->next->w,        &l->out->x,       &l->mlp_norm->weight,  &l->mixer_norm->weight};
+        &l->out->w,  &l->router->w,    &l->shared_gate->w,   &l->gate->w,
+        &l->up->w,   &l->shared_in->w, &l->down->w,          &l->shared_down->w,
+        &l->next->w, &l->out->x,       &l->mlp_norm->weight, &l->mixer_norm->weight};
     for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
         if (!qrn_cuda_chain_stays(weights[i], steps, weights[i] == &l->out->x ? 1 : N_STEPS))
             return false;
@@ -320,8 +330,8 @@ static bool chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_step *s
     const struct layer l = layer_of(steps);
     struct qrn_matmul_chain_params *const chain = &p->chain;
     if (!cuda->owns_context) return false;
-    *p = (struct qrn_moe_chain_params){.chain = {.n_links = QRN_MOE_CHAIN_NEXT + 1,
-                                                 .late_link = QRN_MOE_CHAIN_NEXT}};
+    *p = (struct qrn_moe_chain_params){
+        .chain = {.n_links = QRN_MOE_CHAIN_NEXT + 1, .late_link = QRN_MOE_CHAIN_NEXT}};
     if (!qrn_cuda_chain_link_of(l.out, &form, &chain->link[QRN_MOE_CHAIN_OUT]) ||
         !qrn_cuda_chain_link_of(l.next, &form, &chain->link[QRN_MOE_CHAIN_NEXT]) ||
         !are_alike(&chain->link[QRN_MOE_CHAIN_OUT].w, &chain->link[QRN_MOE_CHAIN_NEXT].w))
@@ -332,7 +342,8 @@ static bool chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_step *s
     chain->residual = address(&l.mlp_norm->residual);
     chain->n_residual = chain->link[QRN_MOE_CHAIN_GATES].row.n;
     return l.mlp_norm->residual.n_dims && inputs_stay(steps, &l) && drop_early(steps, p) &&
-           qrn_cuda_chain_place_words(cuda, &form, p->router.n + 1, chain) && lay_out(cuda, p, grid);
+           qrn_cuda_chain_place_words(cuda, &form, p->router.n + 1, chain) &&
+           lay_out(cuda, p, grid);
 }
 
 static bool matches(const struct qrn_cuda *cuda, const struct qrn_step *steps)

@@ -10,17 +10,21 @@ QRN_PARAMS_BEGIN
 
 /* Its links: the mixer's last product; gates and ups of the chosen experts and of the shared one, as one product with
  * the rows of all; what is behind them, as one product with the columns of all; the next mixer's first product. */
-enum { QRN_MOE_CHAIN_EXPERTS = 512, QRN_MOE_CHAIN_NORM_PIECES = 2 /* at most; of a warp, as QRN_CHAIN_NORM_PIECES */ };
+enum {
+    QRN_MOE_CHAIN_EXPERTS = 512,
+    QRN_MOE_CHAIN_NORM_PIECES = 2 /* at most; of a warp, as QRN_CHAIN_NORM_PIECES */
+};
 enum { QRN_MOE_CHAIN_OUT, QRN_MOE_CHAIN_GATES, QRN_MOE_CHAIN_DOWN, QRN_MOE_CHAIN_NEXT };
 
 /* Plain floats in rows that make logits of experts, one after the other in memory and in exchanged words, and the
  * shared expert's gate behind them. */
 struct qrn_moe_chain_router {
-    uint64_t w, shared_w;               /* first rows */
-    uint64_t logits, shared_gate;       /* where to store what comes out; 0: nowhere */
-    uint64_t ids, weights;              /* the same of those that are chosen */
-    int64_t row, shared_row;            /* bytes from a row to the next; of the shared one's */
-    int32_t dtype, row_bytes, n, stays; /* n: experts; stays: weights may be read before the launch's turn */
+    uint64_t w, shared_w;         /* first rows */
+    uint64_t logits, shared_gate; /* where to store what comes out; 0: nowhere */
+    uint64_t ids, weights;        /* the same of those that are chosen */
+    int64_t row, shared_row;      /* bytes from a row to the next; of the shared one's */
+    int32_t dtype, row_bytes, n,
+        stays; /* n: experts; stays: weights may be read before the launch's turn */
 };
 
 /* Rows of the chosen experts, then the shared one's: a part of what a link makes or meets. */
@@ -36,7 +40,8 @@ struct qrn_moe_chain_params {
     uint64_t rounded, shared_rounded; /* of silu_mul; 0: nowhere */
     int64_t shared_group_bytes;       /* of what is behind the shared expert */
     int32_t n_chosen, ff, ff_shared;
-    int32_t shared_gate_at, shared_up_at; /* words of the shared expert's among those of its product */
+    int32_t shared_gate_at,
+        shared_up_at; /* words of the shared expert's among those of its product */
     int32_t normalise;
 };
 

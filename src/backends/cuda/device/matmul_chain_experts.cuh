@@ -123,7 +123,7 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
         qrn_moe_route_params p = {};
         p.logits = own.logits;
         p.n_experts = e.router.n, p.k = e.n_chosen, p.normalise = e.normalise;
-        moe_route<N>(p, 0, own.ids, own.weights);
+        moe_route<N, true>(p, 0, own.ids, own.weights);
         find_weights();
         if (qrn_lane() == 0) own.weights[e.n_chosen] = qrn_sigmoid(own.logits[e.router.n]);
     }

@@ -48,14 +48,15 @@ static __device__ void moe_route_any(const qrn_moe_route_params &p, int64_t t, i
     for (int64_t k = lane; k < p.k; k += 32) weights[k] /= chosen;
 }
 
-/* Up to 32 * N experts, N a lane in registers, and 32 ranks, which are a lane's each. */
-template <int N>
+/* Up to 32 * N experts, N a lane in registers, and 32 ranks, which are a lane's each.  AT_ONCE: weights are worked out in
+ * the end, all at once, which is faster and takes registers. */
+template <int N, bool AT_ONCE = false>
 static __device__ __forceinline__ void moe_route(const qrn_moe_route_params &p, int64_t t, int32_t *ids,
                                                  float *weights)
 {
     const int lane = qrn_lane(), n_experts = (int)p.n_experts;
     const float *x = p.logits + t * p.logits_stride, infinity = __uint_as_float(0x7f800000u);
-    float v[N], most = -infinity, sum = 0.0f, chosen = 0.0f, value = 0.0f; /* value: of the lane's rank */
+    float v[N], most = -infinity, sum = 0.0f, chosen = 0.0f, weight = 0.0f;
     uint32_t order[N], left = 0; /* a bit for each that is not chosen yet */
     int id = 0;
 #pragma unroll
@@ -87,10 +88,15 @@ static __device__ __forceinline__ void moe_route(const qrn_moe_route_params &p, 
         const int next =
             (int)~__reduce_max_sync(QRN_ALL_OF_WARP, ties ? ~(uint32_t)(lane + 32 * at) : 0u);
         if (ties && lane == next % 32) left &= ~(1u << at);
-        if (lane == k) id = next, value = first ? qrn_value_at(first) : __uint_as_float(0x7fc00000u);
+        const float value = first ? qrn_value_at(first) : __uint_as_float(0x7fc00000u);
+        const float w = AT_ONCE ? value : qrn_exp(value - most) / sum;
+        if (!AT_ONCE) chosen += w;
+        if (lane == k) id = next, weight = w;
     }
-    const float weight = qrn_exp(value - most) / sum;
-    for (int k = 0; p.normalise && k < (int)p.k; k++) chosen += __shfl_sync(QRN_ALL_OF_WARP, weight, k);
+    if (AT_ONCE) {
+        weight = qrn_exp(weight - most) / sum;
+        for (int k = 0; p.normalise && k < (int)p.k; k++) chosen += __shfl_sync(QRN_ALL_OF_WARP, weight, k);
+    }
     if (lane >= (int)p.k) return;
     ids[lane] = id;
     weights[lane] = p.normalise ? weight / chosen : weight;
