@@ -5,6 +5,8 @@
 
 #include "support/joint_weights.h"
 
+enum { MANY = 40 }; /* experts: more do not have weights of their own */
+
 enum oddity {
     NONE,
     TWO_TOKENS,
@@ -139,7 +141,7 @@ static struct qrn_matmul_args floats(struct joint_test *j, const struct row *z, 
 static struct qrn_tensor of_experts(struct joint_test *j, struct qrn_device *dev,
                                     const struct row *z, int64_t n, int64_t k)
 {
-    const int64_t many = 40, n_packed = z->n_experts > many ? 2 : z->n_experts;
+    const int64_t n_packed = z->n_experts > MANY ? 2 : z->n_experts;
     struct qrn_tensor w = joint_packed(j, dev, z->dtype, 3, (const int64_t[]){n_packed, n, k});
     if (n_packed == z->n_experts) return w;
     const int64_t n_bytes = (int64_t)w.n_bytes / 2 * z->n_experts;
@@ -266,7 +268,7 @@ static void run_row(const struct row *z)
     struct joint_test j;
     struct call c;
     assert_int_equal(setenv("QRN_EMULATED_MULTIPROCESSORS", z->n_multiprocessors, 1), 0);
-    joint_test_open(&j, 8);
+    joint_test_open_bytes(&j, 8, (size_t)(z->n_experts > MANY ? 176 : 48) << 20);
     struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul_pack);
     assert_non_null(dev);
     make(&j, dev, z, &c);

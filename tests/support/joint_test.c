@@ -7,12 +7,17 @@
 
 #include "support/emulated_faults.h"
 
-enum { MEMORY_BYTES = 176 << 20 };
+enum { MEMORY_BYTES = 48 << 20 };
 
 void joint_test_open(struct joint_test *j, uint64_t seed)
 {
+    joint_test_open_bytes(j, seed, MEMORY_BYTES);
+}
+
+void joint_test_open_bytes(struct joint_test *j, uint64_t seed, size_t n_bytes)
+{
     struct qrn_error err;
-    *j = (struct joint_test){.n_bytes = MEMORY_BYTES, .r = {seed}};
+    *j = (struct joint_test){.n_bytes = n_bytes, .r = {seed}};
     j->joined = op_test_open_gpu(&err);
     if (!j->joined) skip();
     j->apart = op_test_open_gpu_apart(&err);

@@ -18,6 +18,7 @@ struct joint_test {
 
 /* Skips the test without a GPU. */
 void joint_test_open(struct joint_test *j, uint64_t seed);
+void joint_test_open_bytes(struct joint_test *j, uint64_t seed, size_t n_bytes); /* of memory */
 void joint_test_close(struct joint_test *j);
 
 /* A contiguous tensor: poison, normal numbers * scale, or what values says (of n elements). */
