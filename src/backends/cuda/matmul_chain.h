@@ -54,7 +54,8 @@ bool qrn_cuda_chain_drop_early(const struct qrn_step *steps, size_t n_steps,
 bool qrn_cuda_chain_place_words(const struct qrn_cuda *cuda, const struct qrn_chain_form *form,
                                 int64_t n_more, struct qrn_matmul_chain_params *p);
 
-/* Whether the steps, as a joint names them, are a chain, whose products are those of even numbers; p is then what they are, without shares. */
+/* Whether the steps, as a joint names them, are a chain, whose products are those of even numbers; p is then what they
+ * are, without shares. */
 bool qrn_cuda_chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_chain_form *form,
                              const struct qrn_step *steps, size_t n_steps,
                              struct qrn_matmul_chain_params *p);

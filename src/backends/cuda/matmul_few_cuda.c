@@ -2,7 +2,7 @@
  * matmul of bf16 weights in rows with few rows of activations rounded to bf16, on Hopper. */
 #include "backends/cuda/matmul_few_cuda.h"
 #include "backends/cuda/matmul_prepare.h"
-#include "backends/cuda/tensor_map.h"
+#include "backends/cuda/matmul_maps.h"
 
 QRN_CUDA_IMAGE(matmul_few_sm90a);
 
@@ -48,24 +48,12 @@ static int choose_rows(const struct qrn_matmul_params *p, int n_blocks)
     return 4 * groups_of(p, 32) < 3 * (int64_t)n_blocks ? 16 : 32;
 }
 
-static struct qrn_tensor_box box_of_w(const struct qrn_matmul_params *p, int rows)
-{
-    return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)p->w.w.data,
-                                   .dtype = QRN_BF16,
-                                   .n = p->w.k,
-                                   .n_rows = p->w.n,
-                                   .n_matrices = 1,
-                                   .row_bytes = p->w.w.stride[2],
-                                   .box_n = QRN_FEW_BOX_K,
-                                   .box_rows = rows};
-}
-
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
     if (!ok || p->w.packed || p->acts != QRN_ACTS_BF16 || p->w.k <= 0) return false;
     if (p->ids || p->n_matrices != 1 || p->most_rows > QRN_FEW_COLUMNS) return false;
     struct cut cut;
-    const struct qrn_tensor_box box = box_of_w(p, 32);
+    const struct qrn_tensor_box box = qrn_cuda_box_of_w(p, QRN_FEW_BOX_K, 32);
     return groups_of(p, 16) <= INT32_MAX / 2 / panels_of(p) && qrn_cuda_can_map(&box) &&
            find_cut(p, 32, &cut);
 }
@@ -110,7 +98,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                                       .n_slots = cut.n_slots,
                                       .n_early = stays ? cut.n_slots : 0,
                                       .n_asked = ASKED / qrn_few_panel_bytes(rows)};
-    const struct qrn_tensor_box box = box_of_w(job, cut.rows);
+    const struct qrn_tensor_box box = qrn_cuda_box_of_w(job, QRN_FEW_BOX_K, cut.rows);
     qrn_cuda_tensor_map(s, &box, &p.w);
     qrn_cuda_launch(s, rows == 16 ? &f16 : &f32,
                     (struct qrn_cuda_grid){.n_blocks = n_blocks,

@@ -5,8 +5,7 @@
 
 #include "backends/cuda/matmul_parts_cuda.h"
 #include "backends/cuda/matmul_prepare.h"
-#include "backends/cuda/matmul_x16.h"
-#include "backends/cuda/tensor_map.h"
+#include "backends/cuda/matmul_maps.h"
 
 QRN_CUDA_IMAGE(matmul_parts_sm90a);
 
@@ -21,23 +20,11 @@ enum {
     SHARED = 1024 + QRN_PARTS_STAGES * QRN_PARTS_STAGE /* the ring is aligned to 1024 */
 };
 
-static struct qrn_tensor_box box_of_w(const struct qrn_matmul_params *p)
-{
-    return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)p->w.w.data,
-                                   .dtype = QRN_BF16,
-                                   .n = p->w.k,
-                                   .n_rows = p->w.n,
-                                   .n_matrices = 1,
-                                   .row_bytes = p->w.w.stride[2],
-                                   .box_n = QRN_PARTS_K,
-                                   .box_rows = QRN_PARTS_WEIGHTS};
-}
-
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
     if (!ok || p->w.packed || p->acts != QRN_ACTS_BF16 || !p->any_order || p->ids) return false;
     if (p->n_matrices != 1 || p->most_rows < LEAST_X || p->most_rows > QRN_PARTS_X) return false;
-    const struct qrn_tensor_box box = box_of_w(p);
+    const struct qrn_tensor_box box = qrn_cuda_box_of_w(p, QRN_PARTS_K, QRN_PARTS_WEIGHTS);
     return p->w.n > 0 && p->w.n <= MOST_WEIGHTS && p->w.k >= LEAST_K && p->w.k < INT32_MAX / 2 &&
            qrn_cuda_can_map(&box);
 }
@@ -77,7 +64,7 @@ static struct qrn_matmul_parts_params queue(struct qrn_cuda_stream *s,
                                             parts_of(job, n_steps, s->cuda->n_multiprocessors),
                                         .n_steps = (int32_t)n_steps,
                                         .n_early = weights_stay ? QRN_PARTS_STAGES : 0};
-    const struct qrn_tensor_box w = box_of_w(job);
+    const struct qrn_tensor_box w = qrn_cuda_box_of_w(job, QRN_PARTS_K, QRN_PARTS_WEIGHTS);
     qrn_cuda_map_x16(s, job, s->scratch, QRN_PARTS_X, &p.x);
     qrn_cuda_tensor_map(s, &w, &p.w);
     qrn_cuda_launch(s, &f,

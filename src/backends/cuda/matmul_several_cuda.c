@@ -2,8 +2,7 @@
  * matmul of bf16 weights in rows with up to 64 rows of activations rounded to bf16, on Hopper. */
 #include "backends/cuda/matmul_prepare.h"
 #include "backends/cuda/matmul_several_cuda.h"
-#include "backends/cuda/matmul_x16.h"
-#include "backends/cuda/tensor_map.h"
+#include "backends/cuda/matmul_maps.h"
 
 QRN_CUDA_IMAGE(matmul_several_sm90a);
 
@@ -41,23 +40,11 @@ static int groups_of_tile(const struct qrn_matmul_params *p, int n_blocks)
     return best;
 }
 
-static struct qrn_tensor_box box_of_w(const struct qrn_matmul_params *p, int n_groups)
-{
-    return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)p->w.w.data,
-                                   .dtype = QRN_BF16,
-                                   .n = p->w.k,
-                                   .n_rows = p->w.n,
-                                   .n_matrices = 1,
-                                   .row_bytes = p->w.w.stride[2],
-                                   .box_n = QRN_SEVERAL_BOX_K,
-                                   .box_rows = n_groups * QRN_PANEL_ROWS};
-}
-
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
     if (!ok || p->w.packed || p->acts != QRN_ACTS_BF16 || p->w.k <= 0) return false;
     if (p->ids || p->n_matrices != 1 || p->most_rows > MOST_ROWS) return false;
-    const struct qrn_tensor_box box = box_of_w(p, 1);
+    const struct qrn_tensor_box box = qrn_cuda_box_of_w(p, QRN_SEVERAL_BOX_K, QRN_PANEL_ROWS);
     return p->w.n < INT32_MAX / 2 && p->w.k < INT32_MAX / 2 && qrn_cuda_can_map(&box);
 }
 
@@ -89,7 +76,8 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                                           .n_panels =
                                               (int32_t)((job->w.k + QRN_PANEL_K - 1) / QRN_PANEL_K),
                                           .n_slots = n_slots};
-    const struct qrn_tensor_box w = box_of_w(job, n_groups);
+    const struct qrn_tensor_box w =
+        qrn_cuda_box_of_w(job, QRN_SEVERAL_BOX_K, QRN_PANEL_ROWS * n_groups);
     if (qrn_cuda_operand_stays(s, "w"))
         p.n_early = n_slots;
     else

@@ -12,8 +12,8 @@ QRN_CUDA_IMAGE(matmul_wgmma_k_sm90a);
 QRN_CUDA_IMAGE(matmul_wgmma_mlx_sm90a);
 QRN_CUDA_IMAGE(matmul_wgmma_add_sm90a);
 
-/* Fewer rows than LEAST of bf16 weights are others' work (matmul_parts_cuda.c, matmul_several_cuda.c).  MOST_PARTS: of k of all tiles that have parts, for which there is
- * scratch; of one tile. */
+/* Fewer rows than LEAST of bf16 weights are others' work (matmul_parts_cuda.c, matmul_several_cuda.c).  MOST_PARTS: of k
+ * of all tiles that have parts, for which there is scratch; of one tile. */
 enum {
     N_THREADS = 384,
     LEAST = 65,

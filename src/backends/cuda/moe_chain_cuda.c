@@ -144,7 +144,6 @@ static bool router_of(const struct layer *l, struct qrn_moe_chain_router *r)
                                        .ids = address(&l->route->ids),
                                        .weights = address(&l->route->weights),
                                        .row = job.w.w.stride[2],
-                                       .shared_row = shared.w.w.stride[2],
                                        .dtype = dtype,
                                        .row_bytes = (int32_t)(job.w.k * (dtype == QRN_F32 ? 4 : 2)),
                                        .n = (int32_t)job.w.n};

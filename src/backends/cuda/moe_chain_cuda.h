@@ -22,7 +22,7 @@ struct qrn_moe_chain_router {
     uint64_t w, shared_w;         /* first rows */
     uint64_t logits, shared_gate; /* where to store what comes out; 0: nowhere */
     uint64_t ids, weights;        /* the same of those that are chosen */
-    int64_t row, shared_row;      /* bytes from a row to the next; of the shared one's */
+    int64_t row;                  /* bytes from a row to the next */
     int32_t dtype, row_bytes, n,
         stays; /* n: experts; stays: weights may be read before the launch's turn */
 };

@@ -11,8 +11,8 @@
  * 4800 that its bytes take.
  *
  * A lane of the warp that reads has the tables and gates of one of the block's next 32 heads.  Before
- * its turn comes it has the first ones' tables, and where states are settled the first state.  To ask the second cache for states then takes longer than it saves:
- * launches before are bound by memory too.  Sequences of other than one token, and
+ * its turn comes it has the first ones' tables, and where states are settled the first state.  To ask the second
+ * cache for more then takes longer than it saves: launches before are bound by memory too.  Sequences of other than one token, and
  * addresses that are not aligned to 16, are left to the end, where gdn_open_step.cuh has them. */
 #include "backends/cuda/device/gdn_open_token.cuh"
 #include "backends/cuda/device/pipeline.cuh"

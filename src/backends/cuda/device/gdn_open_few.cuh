@@ -4,8 +4,8 @@
  *
  * A block has 32 columns of a head, so that each multiprocessor has one of them, and room for one of
  * the next launch's.  Everything comes to shared memory at once, where it is settled before the
- * launch's turn.  A warp has the columns, two the open rows and the token's own key, one stores k and G.  Loops are short: a launch that runs each instruction once waits for its code.  On the
- * edge all is there already: S0, keys and u.
+ * launch's turn.  A warp has the columns, two the open rows and the token's own key, one stores k and G.  Loops are
+ * short: a launch that runs each instruction once waits for its code.  On the edge all is there already: S0, keys and u.
  *
  * Where the token's k, q, v and gates come from is left to Inputs:
  *     begin(block)   asks for them

@@ -26,7 +26,6 @@ struct qrn_chain_shared {
     qrn_barrier *late; /* past phase 0: the last norm is done */
 };
 
-
 static __device__ __forceinline__ bool qrn_chain_is_mine(int piece)
 {
     return piece % (int)gridDim.x == (int)blockIdx.x;

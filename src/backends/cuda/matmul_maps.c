@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-#include "backends/cuda/matmul_x16.h"
+#include "backends/cuda/matmul_maps.h"
 
 #include "backends/cuda/matmul_wgmma_cuda.h"
-#include "backends/cuda/tensor_map.h"
 
 QRN_CUDA_IMAGE(matmul_x_bf16);
+
+struct qrn_tensor_box qrn_cuda_box_of_w(const struct qrn_matmul_params *p, int box_k, int box_rows)
+{
+    return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)p->w.w.data,
+                                   .dtype = QRN_BF16,
+                                   .n = p->w.k,
+                                   .n_rows = p->w.n,
+                                   .n_matrices = 1,
+                                   .row_bytes = p->w.w.stride[2],
+                                   .box_n = box_k,
+                                   .box_rows = box_rows};
+}
 
 static struct qrn_tensor_box box_of(uint64_t data, const struct qrn_matmul_params *p,
                                     int64_t row_bytes, int box_rows)

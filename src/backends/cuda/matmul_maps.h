@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ * What is copied by maps in products of one matrix of bf16 weights in rows: the weights; x where it lies, if it is
+ * rounded already and can be mapped, or rows that are rounded into scratch first. */
+#ifndef QUERN_BACKENDS_CUDA_MATMUL_MAPS_H
+#define QUERN_BACKENDS_CUDA_MATMUL_MAPS_H
+
+#include "backends/cuda/matmul_job.h"
+#include "backends/cuda/tensor_map.h"
+
+enum { QRN_X16_BOX_K = 64 }; /* of the map's boxes */
+
+/* The weights, box_k columns of box_rows rows at once. */
+struct qrn_tensor_box qrn_cuda_box_of_w(const struct qrn_matmul_params *p, int box_k, int box_rows);
+
+/* Of scratch. */
+size_t qrn_cuda_x16_bytes(const struct qrn_matmul_params *p);
+/* Queues the rounding to memory at scratch, if need be. */
+void qrn_cuda_map_x16(struct qrn_cuda_stream *s, const struct qrn_matmul_params *p,
+                      CUdeviceptr scratch, int box_rows, struct qrn_tensor_map *out);
+
+#endif
