@@ -11,7 +11,7 @@ flag() { if grep -qw "$1" /proc/cpuinfo; then echo ON; else echo OFF; fi; }
 programs="llama-bench llama-batched-bench llama-completion test-backend-ops"
 
 if [ ! -d "$dir/source" ]; then
-    python3 -m pip download -q --no-deps --no-binary :all: -d "$dir" "llama-cpp-python==$version"
+    python3 -m pip download -q --no-deps --no-binary llama-cpp-python -d "$dir" "llama-cpp-python==$version"
     mkdir "$dir/source"
     tar xzf "$dir/llama_cpp_python-$version.tar.gz" -C "$dir/source" --strip-components=3 \
         "llama_cpp_python-$version/vendor/llama.cpp"
