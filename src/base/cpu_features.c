@@ -2,6 +2,7 @@
  * What this processor and operating system offer, found once. */
 #include "base/cpu_features.h"
 
+#include <stdbool.h>
 #include <string.h>
 #include "base/error.h"
 
@@ -20,13 +21,20 @@ static uint64_t has(uint32_t word, int bit, uint64_t feature)
     return (word >> bit & 1u) ? feature : 0;
 }
 
+static bool is_amd(void)
+{
+    uint32_t a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
+           d == signature_AMD_edx;
+}
+
 uint64_t qrn_cpu_features(void)
 {
     uint32_t a, b, c, d;
-    uint64_t f = 0;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1u)) return 0; /* no OSXSAVE */
+    uint64_t f = is_amd() ? QRN_CPU_STREAMS : 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1u)) return f; /* no OSXSAVE */
     const uint64_t os = xcr0();
-    if ((os & 6) != 6) return 0; /* the system does not save ymm registers */
+    if ((os & 6) != 6) return f; /* the system does not save ymm registers */
     f |= has(c, 12, QRN_CPU_FMA) | has(c, 29, QRN_CPU_F16C);
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
     const uint32_t max_leaf = a;

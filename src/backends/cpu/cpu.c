@@ -79,7 +79,7 @@ static enum qrn_status cpu_open(struct qrn_device *dev, const struct qrn_device_
         cpu->owns_threads = true;
     }
     if (status == QRN_OK) {
-        status = qrn_cpu_lanes_create(dev->n_threads, a, &cpu->lanes, err);
+        status = qrn_cpu_lanes_create(dev->n_threads, dev->features, a, &cpu->lanes, err);
         if (status != QRN_OK && cpu->owns_threads) qrn_threads_destroy(&cpu->threads, a);
     }
     if (status != QRN_OK) {

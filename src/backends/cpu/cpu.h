@@ -12,6 +12,7 @@ struct qrn_cpu_lane {
     int i, n;      /* this lane, of how many */
     void *scratch; /* shared by all lanes; what scratch_bytes asked for */
     struct qrn_barrier *barrier;
+    uint64_t features; /* of the device: enum qrn_cpu_feature */
 };
 
 /* Until all lanes have come here, and what they wrote is seen by all. */

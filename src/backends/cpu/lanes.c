@@ -25,6 +25,7 @@ struct qrn_cpu_lanes {
     pthread_cond_t moved;
     _Atomic int n_sleepers;
     int n_reserved;
+    uint64_t features;
 
     /* of the run; written while one thread is inside */
     int n;
@@ -41,12 +42,13 @@ static size_t bytes_of(int n_lanes)
     return sizeof(struct qrn_cpu_lanes) + (size_t)n_lanes * sizeof(struct place);
 }
 
-enum qrn_status qrn_cpu_lanes_create(int n_lanes, const struct qrn_allocator *a,
+enum qrn_status qrn_cpu_lanes_create(int n_lanes, uint64_t features, const struct qrn_allocator *a,
                                      struct qrn_cpu_lanes **out, struct qrn_error *err)
 {
     struct qrn_cpu_lanes *lanes = qrn_alloc_zeroed(a, bytes_of(n_lanes));
     if (!lanes) return qrn_fail_memory(err, bytes_of(n_lanes), "lanes");
     lanes->n_reserved = n_lanes;
+    lanes->features = features;
     enum qrn_status status = qrn_barrier_init(&lanes->barrier, err);
     if (status != QRN_OK) goto no_barrier;
     status = qrn_fail(err, QRN_ERR_DEVICE, "cannot make a mutex");
@@ -113,7 +115,8 @@ static size_t run_step(struct qrn_cpu_lanes *l, int i, size_t s)
     struct qrn_cpu_lane lane = {.i = alone ? 0 : i,
                                 .n = alone ? 1 : l->n,
                                 .scratch = (char *)l->scratch + step->scratch_at,
-                                .barrier = &l->barrier};
+                                .barrier = &l->barrier,
+                                .features = l->features};
     if (!data_is_good(l, i, step)) return l->n_steps;
     step->kernel->run(&lane, step->args);
     return s + 1;

@@ -9,7 +9,7 @@
 struct qrn_cpu_lanes;
 
 /* Errors: QRN_ERR_MEMORY, QRN_ERR_DEVICE. */
-enum qrn_status qrn_cpu_lanes_create(int n_lanes, const struct qrn_allocator *a,
+enum qrn_status qrn_cpu_lanes_create(int n_lanes, uint64_t features, const struct qrn_allocator *a,
                                      struct qrn_cpu_lanes **out, struct qrn_error *err);
 void qrn_cpu_lanes_destroy(struct qrn_cpu_lanes *lanes, const struct qrn_allocator *a);
 

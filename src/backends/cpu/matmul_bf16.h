@@ -276,8 +276,8 @@ static inline void bf16_chunk(const struct bf16_walk *k)
     const int64_t all = (int64_t)k->n * IMAGE_ROWS, n = left < all ? left : all;
     const bool uncut = j->packed && k->r1 - k->r0 <= k->u->panel_rows;
     const int64_t step = uncut ? n_blocks : k->u->chunk_blocks;
-    for (int64_t b = 0; b < n_blocks; b += step) {
-        struct bf16_tile t = {.n_groups = k->n, .begin = b == 0, .cold = j->packed};
+    for (int64_t b = 0; b < n_blocks; b += step) { /* blocks lie in order: streams need no help */
+        struct bf16_tile t = {.n_groups = k->n, .begin = b == 0, .cold = j->packed && !j->streams};
         t.n = k->sums ? all : n;
         t.n_blocks = n_blocks - b < step ? n_blocks - b : step;
         bf16_weights(k, b, &t);
@@ -318,6 +318,7 @@ static inline void bf16_run(const struct qrn_cpu_lane *lane, struct matmul_job *
     char *at = lane->scratch;
     const size_t panels = bf16_panels_bytes(j, u);
     const bool alone = bf16_alone(j);
+    j->streams = lane->features & QRN_CPU_STREAMS;
     j->first = (int32_t *)(void *)at;
     j->slots = j->ids ? j->first + j->n_matrices + 1 : NULL;
     at += matmul_slots_bytes(j);

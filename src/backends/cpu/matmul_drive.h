@@ -16,6 +16,7 @@
 #define QUERN_BACKENDS_CPU_MATMUL_DRIVE_H
 
 #include <string.h>
+#include "backends/cpu/ahead.h"
 #include "backends/cpu/matmul_image.h"
 #include "backends/cpu/matmul_job.h"
 #include "formats/q8_act.h"
@@ -31,12 +32,13 @@ struct matmul_tile {
     const char *w;      /* image of the first group, at the first column */
     size_t group_bytes; /* from one group to the next */
     int n_groups;
-    int64_t n;          /* outputs: at most 16 * n_groups */
-    int64_t k;          /* columns */
-    int64_t mlx_blocks; /* blocks of 32 under one head, MLX codes only */
-    bool begin;         /* not continued */
-    bool cold;          /* w comes from memory: the first rows that meet it */
-    int n_rows;         /* 1 .. the unit's tile_rows */
+    int64_t n;                    /* outputs: at most 16 * n_groups */
+    int64_t k;                    /* columns */
+    int64_t mlx_blocks;           /* blocks of 32 under one head, MLX codes only */
+    bool begin;                   /* not continued */
+    bool cold;                    /* w comes from memory: the first rows that meet it */
+    struct ahead ahead;           /* how it is asked for then */
+    int n_rows;                   /* 1 .. the unit's tile_rows */
     const void *x[MAX_TILE_ROWS]; /* floats, or struct qrn_q8_act, at the first column */
     float *out[MAX_TILE_ROWS];
 };
@@ -215,6 +217,14 @@ static inline const void *drive_x(const struct drive *d, const struct matmul_row
                    : (const char *)row->x + qrn_block_offset(d->j->x->dtype, k0);
 }
 
+/* How weights are asked for that n_rows rows meet.  A core that keeps up with streams does for one row,
+ * as long as lines are touched in order; several take so long that it does not look far enough. */
+static inline struct ahead drive_ahead(const struct matmul_job *j, int64_t n_rows)
+{
+    if (!j->streams) return AHEAD_USUAL;
+    return n_rows == 1 ? (struct ahead){0, 0} : (struct ahead){AHEAD_BYTES, AHEAD_BYTES};
+}
+
 /* All rows of matrix i, for the groups and columns that t names. */
 static inline void drive_rows(const struct drive *d, int64_t i, int64_t g, int64_t k0,
                               void (*product)(const struct matmul_tile *), struct matmul_tile *t)
@@ -289,6 +299,7 @@ static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int 
                 .k = j->k - k0 < step ? j->k - k0 : step,
                 .mlx_blocks = d->mlx_group / 32,
                 .begin = k0 == 0,
+                .ahead = drive_ahead(j, n_rows),
             };
             drive_weights(d, i, g, k0, direct, &t);
             if (many)
@@ -399,6 +410,7 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
                              const struct matmul_unit *u)
 {
     char *at = lane->scratch;
+    j->streams = lane->features & QRN_CPU_STREAMS;
     j->first = (int32_t *)(void *)at;
     j->slots = j->ids ? j->first + j->n_matrices + 1 : NULL;
     struct qrn_q8_act *acts = (struct qrn_q8_act *)(void *)(at + matmul_slots_bytes(j));

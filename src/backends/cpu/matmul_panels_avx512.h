@@ -10,7 +10,6 @@
 #define QUERN_MATMUL_PANELS_AVX512_H
 
 #include <string.h>
-#include "backends/cpu/ahead.h"
 #include "backends/cpu/matmul_codes_avx512.h"
 #include "backends/cpu/matmul_drive.h"
 #include "backends/cpu/unroll.h"
@@ -82,7 +81,7 @@ INLINE void panel_pair(struct weight_panel *out, int64_t b)
 
 /* One group of an image; k in whole heads, or in whole halves of heads of 8 blocks. */
 INLINE void panel_unpack(const struct matmul_form f, const char *w, int64_t k, const int64_t blocks,
-                         panel_codes codes, struct weight_panel *out)
+                         const struct ahead ahead, panel_codes codes, struct weight_panel *out)
 {
     __m512 d = _mm512_setzero_ps(), m = d;
     int64_t b = 0;
@@ -93,7 +92,7 @@ INLINE void panel_unpack(const struct matmul_form f, const char *w, int64_t k, c
             m = matmul_has_min(&f) ? load_head_512(f, w, 1) : d;
             w += image_head_bytes(&f);
         }
-        ask_ahead(w, image_block_bytes(&f));
+        ask_ahead_by(ahead, w, image_block_bytes(&f));
         const struct subs_512 subs = load_subs_512(f, w);
         load_codes_512(f, w + image_block_bytes(&f) - 64 * (size_t)f.bits, v);
         codes(f, &subs, v, out, b);
@@ -228,7 +227,8 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
 {
     const int n_panels = (int)((n_rows + PANEL_ROWS - 1) / PANEL_ROWS);
     for (int c = 0; c < t->n_groups; c++)
-        panel_unpack(f, t->w + (size_t)c * t->group_bytes, t->k, blocks, codes, &own->w[c]);
+        panel_unpack(f, t->w + (size_t)c * t->group_bytes, t->k, blocks, t->ahead, codes,
+                     &own->w[c]);
     const bool store = k0 + t->k == d->j->k;
     const bool stream = d->j->n * matmul_n_rows(d->j, i) >= STREAMED_BYTES / (int)sizeof(float);
     for (int p = 0; p < n_panels; p += N_PANELS) {

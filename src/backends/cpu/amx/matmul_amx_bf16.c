@@ -83,7 +83,7 @@ static void close_place(const struct bf16_tile *t, int i, int r0, int g, const s
         _tile_loadd(i, s.place[i].at, s.place[i].step)
 #define END_SUM(i) _tile_stored(i, s.place[i].at, s.place[i].step)
 
-static inline void ask_ahead(const char *w)
+static inline void ask_block(const char *w)
 {
     for (int i = 0; i < IMAGE_PAIR_BLOCK; i += 64) _mm_prefetch(w + AHEAD_BYTES + i, _MM_HINT_T0);
 }
@@ -104,10 +104,10 @@ static void flat_four(const struct bf16_tile *t, bool in_steps, int g)
     for (int64_t b = 0; b < t->n_blocks; b++) {
         const int64_t at = b * IMAGE_PAIR_BLOCK;
         if (t->cold) {
-            ask_ahead(w0 + at);
-            ask_ahead(w1 + at);
-            ask_ahead(w2 + at);
-            ask_ahead(w3 + at);
+            ask_block(w0 + at);
+            ask_block(w1 + at);
+            ask_block(w2 + at);
+            ask_block(w3 + at);
         }
         _tile_loadd(4, x + b * step, TILE_BYTES);
         _tile_loadd(5, w0 + at, TILE_BYTES);
@@ -135,7 +135,7 @@ static void flat_one(const struct bf16_tile *t, bool in_steps, int g)
     written();
     BEGIN_SUM(0);
     for (int64_t b = 0; b < t->n_blocks; b++) {
-        if (t->cold) ask_ahead(w + b * IMAGE_PAIR_BLOCK);
+        if (t->cold) ask_block(w + b * IMAGE_PAIR_BLOCK);
         _tile_loadd(4, x + b * TILE_BYTES * t->n_rows, TILE_BYTES);
         _tile_loadd(5, w + b * IMAGE_PAIR_BLOCK, TILE_BYTES);
         _tile_dpbf16ps(0, 4, 5);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * matmul and matmul_id of rounded activations with AVX2: 8 rows in lanes, exact integer sums
  * from vpmaddubsw (kept below what saturates), then the sums in matmul_drive.h. */
-#include "backends/cpu/ahead.h"
 #include "backends/cpu/avx2/matmul_codes_avx2.h"
 #include "backends/cpu/avx2/q8_act_avx2.h"
 #include "backends/cpu/avx2/vec_avx2.h"

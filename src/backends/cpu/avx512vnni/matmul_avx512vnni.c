@@ -3,7 +3,6 @@
  * exact integer sum, then the sums in matmul_drive.h. */
 #include <string.h>
 
-#include "backends/cpu/ahead.h"
 #include "backends/cpu/avx512/q8_act_avx512.h"
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 #include "backends/cpu/unroll.h"
@@ -108,6 +107,7 @@ struct place {
     const char *w;
     __m512 d, m;
     bool cold;
+    struct ahead ahead;
 };
 
 INLINE void take_head(const struct matmul_form f, struct place *at)
@@ -137,7 +137,7 @@ INLINE void add_run(const struct matmul_form f, struct place *at, const struct q
     for (int r = 0; r < n_rows; r++) isum[r] = _mm512_setzero_si512();
     NO_UNROLL
     for (int c = 0; c < run; c++, at->w += image_block_bytes(&f)) {
-        if (at->cold) ask_ahead(at->w, image_block_bytes(&f));
+        if (at->cold) ask_ahead_by(at->ahead, at->w, image_block_bytes(&f));
         const struct subs_512 subs = load_subs_512(f, at->w);
         add_block(f, at->w + image_block_bytes(&f) - 64 * (size_t)f.bits, &subs, x, i + c, n_rows,
                   isum);
@@ -161,7 +161,7 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
     const int64_t n = t->n - i_group * IMAGE_ROWS, n_blocks = t->k / 32;
     const __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u);
     const int run = blocks < 4 ? blocks : 4;
-    struct place at = {.w = w, .cold = t->cold && r0 == 0};
+    struct place at = {.w = w, .cold = t->cold && r0 == 0, .ahead = t->ahead};
     const struct qrn_q8_act *x[MAX_TILE_ROWS];
     __m512 acc[MAX_TILE_ROWS];
     for (int r = 0; r < n_rows; r++) {
@@ -258,9 +258,8 @@ INLINE void panel_run(const struct matmul_form f, const struct weight_panel *w,
     UNROLL_16
     for (int r = 0; r < PANEL_ROWS; r++) {
         const __m512i *t = (const void *)w->t[b];
-        const __m512i tsum = matmul_has_min(&f)
-                                 ? panel_minima(f, _mm512_setzero_si512(), t, x, b, run, r)
-                                 : isum[r];
+        const __m512i tsum =
+            matmul_has_min(&f) ? panel_minima(f, _mm512_setzero_si512(), t, x, b, run, r) : isum[r];
         p[r] = finish_run(f, first ? zero : p[r], float_sum(f, isum[r]), tsum, d, m);
     }
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * matmul and matmul_id of rounded activations with vpdpbusd on 256-bit vectors, for processors that
  * have it without AVX-512: 8 rows in lanes, exact integer sums. */
-#include "backends/cpu/ahead.h"
 #include "backends/cpu/avx2/matmul_codes_avx2.h"
 #include "backends/cpu/avx2/q8_act_avx2.h"
 #include "backends/cpu/avx2/vec_avx2.h"
