@@ -7,34 +7,35 @@
 
 /* X(NAME, "text").  The order is that of age: disabling one also disables what stands after it and
  * needs it (see cpu_features.c). */
-#define QRN_CPU_FEATURE_LIST(X)   \
-    X(AVX2, "avx2")               \
-    X(FMA, "fma")                 \
-    X(F16C, "f16c")               \
-    X(AVX_VNNI, "avx_vnni")       \
-    X(AVX512, "avx512f")          \
-    X(AVX512_VNNI, "avx512_vnni") \
-    X(AVX512_BF16, "avx512_bf16") \
-    X(AMX_TILE, "amx_tile")       \
-    X(AMX_INT8, "amx_int8")       \
-    X(AMX_BF16, "amx_bf16")       \
-    X(STREAMS, "streams")         \
-    X(NEON, "neon")               \
-    X(DOTPROD, "dotprod")         \
+#define QRN_CPU_FEATURE_LIST(X)      \
+    X(AVX2, "avx2")                  \
+    X(FMA, "fma")                    \
+    X(F16C, "f16c")                  \
+    X(AVX_VNNI, "avx_vnni")          \
+    X(AVX512, "avx512f")             \
+    X(AVX512_VNNI, "avx512_vnni")    \
+    X(AVX512_BF16, "avx512_bf16")    \
+    X(AMX_TILE, "amx_tile")          \
+    X(AMX_INT8, "amx_int8")          \
+    X(AMX_BF16, "amx_bf16")          \
+    X(STREAMS, "streams")            \
+    X(NEON, "neon")                  \
+    X(DOTPROD, "dotprod")            \
     X(I8MM, "i8mm")
 
 enum qrn_cpu_feature_bit {
 #define X(name, text) QRN_CPU_BIT_##name,
     QRN_CPU_FEATURE_LIST(X)
 #undef X
-        QRN_CPU_BIT_COUNT
+    QRN_CPU_BIT_COUNT
 };
 enum qrn_cpu_feature {
 #define X(name, text) QRN_CPU_##name = 1 << QRN_CPU_BIT_##name,
     QRN_CPU_FEATURE_LIST(X)
 #undef X
 };
-/* STREAMS: a core's own prefetchers keep up with memory that is read in order (AMD's Zen).
+/* STREAMS: a core's own prefetchers keep up with memory that is read in order.  Said of every AMD
+ * processor; measured on a Zen 4.
  * AVX512 stands for F, BW, VL, DQ and CD together.  The AMX features as found here are those of the
  * processor and of the state that the system saves; whether they may be used: base/amx.h. */
 

@@ -276,8 +276,9 @@ static inline void bf16_chunk(const struct bf16_walk *k)
     const int64_t all = (int64_t)k->n * IMAGE_ROWS, n = left < all ? left : all;
     const bool uncut = j->packed && k->r1 - k->r0 <= k->u->panel_rows;
     const int64_t step = uncut ? n_blocks : k->u->chunk_blocks;
-    for (int64_t b = 0; b < n_blocks; b += step) { /* blocks lie in order: streams need no help */
-        struct bf16_tile t = {.n_groups = k->n, .begin = b == 0, .cold = j->packed && !j->streams};
+    const bool cold = j->packed && !j->streams; /* blocks lie in order: a stream needs no help */
+    for (int64_t b = 0; b < n_blocks; b += step) {
+        struct bf16_tile t = {.n_groups = k->n, .begin = b == 0, .cold = cold};
         t.n = k->sums ? all : n;
         t.n_blocks = n_blocks - b < step ? n_blocks - b : step;
         bf16_weights(k, b, &t);

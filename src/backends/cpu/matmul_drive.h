@@ -32,13 +32,13 @@ struct matmul_tile {
     const char *w;      /* image of the first group, at the first column */
     size_t group_bytes; /* from one group to the next */
     int n_groups;
-    int64_t n;                    /* outputs: at most 16 * n_groups */
-    int64_t k;                    /* columns */
-    int64_t mlx_blocks;           /* blocks of 32 under one head, MLX codes only */
-    bool begin;                   /* not continued */
-    bool cold;                    /* w comes from memory: the first rows that meet it */
-    struct ahead ahead;           /* how it is asked for then */
-    int n_rows;                   /* 1 .. the unit's tile_rows */
+    int64_t n;          /* outputs: at most 16 * n_groups */
+    int64_t k;          /* columns */
+    int64_t mlx_blocks; /* blocks of 32 under one head, MLX codes only */
+    bool begin;         /* not continued */
+    bool cold;          /* w comes from memory: the first rows that meet it */
+    struct ahead ahead; /* how it is asked for then */
+    int n_rows;         /* 1 .. the unit's tile_rows */
     const void *x[MAX_TILE_ROWS]; /* floats, or struct qrn_q8_act, at the first column */
     float *out[MAX_TILE_ROWS];
 };

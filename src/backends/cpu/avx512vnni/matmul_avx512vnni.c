@@ -102,12 +102,11 @@ INLINE __m512i sum_pairs(const struct matmul_form f, const struct subs_512 *w)
     return _mm512_mullo_epi16(s, _mm512_set1_epi16((short)-bias_of(f)));
 }
 
-/* Where a product is in an image, and the head there. */
+/* Where a product is in an image, and the head there; ahead: how weights are asked for, or NULL. */
 struct place {
     const char *w;
     __m512 d, m;
-    bool cold;
-    struct ahead ahead;
+    const struct ahead *ahead;
 };
 
 INLINE void take_head(const struct matmul_form f, struct place *at)
@@ -137,7 +136,7 @@ INLINE void add_run(const struct matmul_form f, struct place *at, const struct q
     for (int r = 0; r < n_rows; r++) isum[r] = _mm512_setzero_si512();
     NO_UNROLL
     for (int c = 0; c < run; c++, at->w += image_block_bytes(&f)) {
-        if (at->cold) ask_ahead_by(at->ahead, at->w, image_block_bytes(&f));
+        if (at->ahead) ask_ahead_by(*at->ahead, at->w, image_block_bytes(&f));
         const struct subs_512 subs = load_subs_512(f, at->w);
         add_block(f, at->w + image_block_bytes(&f) - 64 * (size_t)f.bits, &subs, x, i + c, n_rows,
                   isum);
@@ -161,7 +160,7 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
     const int64_t n = t->n - i_group * IMAGE_ROWS, n_blocks = t->k / 32;
     const __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u);
     const int run = blocks < 4 ? blocks : 4;
-    struct place at = {.w = w, .cold = t->cold && r0 == 0, .ahead = t->ahead};
+    struct place at = {.w = w, .ahead = t->cold && r0 == 0 ? &t->ahead : NULL};
     const struct qrn_q8_act *x[MAX_TILE_ROWS];
     __m512 acc[MAX_TILE_ROWS];
     for (int r = 0; r < n_rows; r++) {
@@ -258,8 +257,9 @@ INLINE void panel_run(const struct matmul_form f, const struct weight_panel *w,
     UNROLL_16
     for (int r = 0; r < PANEL_ROWS; r++) {
         const __m512i *t = (const void *)w->t[b];
-        const __m512i tsum =
-            matmul_has_min(&f) ? panel_minima(f, _mm512_setzero_si512(), t, x, b, run, r) : isum[r];
+        const __m512i tsum = matmul_has_min(&f)
+                                 ? panel_minima(f, _mm512_setzero_si512(), t, x, b, run, r)
+                                 : isum[r];
         p[r] = finish_run(f, first ? zero : p[r], float_sum(f, isum[r]), tsum, d, m);
     }
 }
