@@ -213,7 +213,8 @@ enum qrn_load_flags {
     QRN_LOAD_ANY_BITS = 1 /* also from another bits id, when shapes and types agree */
 };
 /** A new sequence from a file that qrn_seq_save wrote, in this process or another.  Errors: QRN_ERR_IO,
- * QRN_ERR_FORMAT (damaged), QRN_ERR_MISMATCH (another model or bits id), QRN_ERR_LIMIT, QRN_ERR_MEMORY. */
+ * QRN_ERR_FORMAT (damaged), QRN_ERR_MISMATCH (another model, bits id or version of such files),
+ * QRN_ERR_LIMIT, QRN_ERR_MEMORY. */
 QRN_API enum qrn_status qrn_seq_load(struct qrn_model *model, const char *path, unsigned flags,
                                      struct qrn_seq **out, struct qrn_error *err);
 

@@ -167,7 +167,7 @@ QRN_OP_FUNCTIONS(gdn_open_chunk);
  * large. */
 QRN_API size_t qrn_gdn_state_bytes(int64_t n_v_heads, int64_t d_k, int64_t d_v);
 
-/** Bytes of the open rows of one chunk: G double [n_v_heads][64], k float [n_k_heads][d_k][64],
+/** Bytes of the open rows of one chunk: G double [n_v_heads][64], k float [n_k_heads][64][d_k],
  * u float [n_v_heads][64][d_v]; a multiple of 64.  0: a size below 1, or too large. */
 QRN_API size_t qrn_gdn_rows_bytes(int64_t n_k_heads, int64_t n_v_heads, int64_t d_k, int64_t d_v);
 

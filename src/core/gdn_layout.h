@@ -5,7 +5,7 @@
 
 #include <quern/ops.h>
 
-/* Open rows of one chunk: G double [n_v_heads][64], k float [n_k_heads][d_k][64],
+/* Open rows of one chunk: G double [n_v_heads][64], k float [n_k_heads][64][d_k],
  * u float [n_v_heads][64][d_v]. */
 struct gdn_rows {
     double *G;

@@ -19,10 +19,12 @@
 #include "base/memory.h"
 #include "model/seq.h"
 
-#define MAGIC "QRNSEQ01"
+#define MAGIC "QRNSEQ"
+/* Another with every change of what a buffer holds where. */
+#define VERSION "02"
 
 struct header {
-    char magic[8];
+    char magic[6], version[2];
     uint64_t model_hash, n_bits;
     int64_t n_tokens, peak, n_history;
     int32_t max_rollback, present;           /* bit i: parity i is there */
@@ -49,6 +51,7 @@ static struct header header_of(const struct qrn_seq *seq)
                        .history_row = z->history_row,
                        .page = z->page};
     memcpy(h.magic, MAGIC, sizeof h.magic);
+    memcpy(h.version, VERSION, sizeof h.version);
     for (int i = 0; i < 2; i++) h.present |= is_present(seq, i) ? 1 << i : 0;
     return h;
 }
@@ -249,6 +252,10 @@ static enum qrn_status check_header(const struct qrn_model *model, const struct 
     const struct qrn_seq_sizes *z = &model->sizes;
     if (memcmp(h->magic, MAGIC, sizeof h->magic) != 0)
         return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: not a file of a sequence");
+    if (memcmp(h->version, VERSION, sizeof h->version) != 0)
+        return qrn_fail(err, QRN_ERR_MISMATCH,
+                        "saved sequence: the file is of version %d, wants " VERSION,
+                        (h->version[0] - '0') * 10 + h->version[1] - '0');
     if (h->model_hash != qrn_model_hash(model))
         return qrn_fail(err, QRN_ERR_MISMATCH, "saved sequence: made by another model");
     if (h->state != z->state || h->rows != z->rows || h->history_row != z->history_row ||

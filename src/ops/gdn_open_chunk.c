@@ -114,7 +114,7 @@ static void state_at(double *S, const struct qrn_gdn_open_chunk_args *a, int64_t
     for (int64_t i = 0; i < d_k * d_v; i++) S[i] = decay * (double)S0[h * d_k * d_v + i];
     for (int64_t t = 0; t < n_open; t++)
         for (int64_t i = 0; i < d_k; i++) {
-            const double w = exp(last - G[t]) * (double)rows.k[(kh * d_k + i) * CHUNK + t];
+            const double w = exp(last - G[t]) * (double)rows.k[(kh * CHUNK + t) * d_k + i];
             for (int64_t j = 0; j < d_v; j++)
                 S[i * d_v + j] += w * (double)rows.u[(h * CHUNK + t) * d_v + j];
         }

@@ -399,6 +399,36 @@ static void test_damaged_file(void **state)
     qrn_model_close(model);
 }
 
+/* Files of other versions have other rows: they are refused by name. */
+static void test_other_version(void **state)
+{
+    (void)state;
+    struct qrn_error err;
+    struct qrn_model *model = open_toy((struct qrn_model_options){0});
+    struct qrn_seq *seq = test_seq(model, 0), *loaded = NULL;
+    const int32_t ids[] = {4, 5, 6};
+    char path[512];
+    size_t n;
+    (void)snprintf(path, sizeof path, "%s", temp_path("seq3"));
+    assert_int_equal(append(model, seq, ids, 3, NULL, &err), QRN_OK);
+    assert_int_equal(qrn_seq_save(seq, path, &err), QRN_OK);
+    char *good = read_file(path, &n);
+    assert_non_null(good);
+    assert_memory_equal(good, "QRNSEQ02", 8);
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        memcpy(good + 6, i ? "99" : "01", 2);
+        assert_int_equal(fwrite(good, 1, n, f), n);
+        assert_int_equal(fclose(f), 0);
+        expect(qrn_seq_load(model, path, QRN_LOAD_ANY_BITS, &loaded, &err), QRN_ERR_MISMATCH, &err,
+               i ? "version 99" : "version 1, wants 02");
+    }
+    free(good);
+    qrn_seq_destroy(seq);
+    qrn_model_close(model);
+}
+
 /* A file of another model or bits id is refused; the second can be waived. */
 static void test_mismatch(void **state)
 {
@@ -468,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_fork_shares),
         cmocka_unit_test(test_damaged_file),
         cmocka_unit_test(test_only_info),
+        cmocka_unit_test(test_other_version),
         cmocka_unit_test(test_mismatch),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

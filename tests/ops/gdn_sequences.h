@@ -212,8 +212,10 @@ static inline void assert_same_rows(const struct shape *z, const struct sequence
         const size_t bytes = (size_t)(n * z->d_v) * sizeof *ua;
         same = same && memcmp(ua + h * C * z->d_v, ub + h * C * z->d_v, bytes) == 0;
     }
-    for (int64_t row = 0; row < z->n_k_heads * z->d_k; row++)
-        same = same && memcmp(ka + row * C, kb + row * C, (size_t)n * sizeof *ka) == 0;
+    for (int64_t h = 0; h < z->n_k_heads; h++) {
+        const size_t bytes = (size_t)(n * z->d_k) * sizeof *ka;
+        same = same && memcmp(ka + h * C * z->d_k, kb + h * C * z->d_k, bytes) == 0;
+    }
     if (!same) fail_msg("%s: open rows differ at position %d", what, a->position);
 }
 
@@ -243,7 +245,7 @@ static inline void fill_rows(struct rng *r, const struct shape *z, struct sequen
             G[t] = t % C < n ? sum -= rng_uniform(r, 0.0, decay == MILD ? 0.1 : 5.0) : (double)NAN;
         }
         for (int64_t t = 0; t < z->n_k_heads * z->d_k * C; t++)
-            k[t] = t % C < n ? (float)(rng_normal(r) / sqrt((double)z->d_k)) : NAN;
+            k[t] = t / z->d_k % C < n ? (float)(rng_normal(r) / sqrt((double)z->d_k)) : NAN;
         for (int64_t t = 0; t < z->n_v_heads * C * z->d_v; t++)
             u[t] = t / z->d_v % C < n ? (float)rng_normal(r) : NAN;
     }

@@ -47,7 +47,8 @@ static inline int gdn_tile(int left, int most)
 /* out[t][0][s] = k_s . k_t and out[t][1][s] = k_s . q_t, for s <= open + t; the rest is free. */
 struct gdn_open_dots {
     struct gdn_pairs pairs;
-    const float *keys; /* [d_k][GDN_CHUNK], those of the segment too */
+    const float *rows; /* open keys [GDN_CHUNK][d_k], those of the segment too */
+    float *columns;    /* [d_k][GDN_CHUNK], to turn them in */
     float *out;        /* [n][2][GDN_CHUNK] */
     int64_t d_k;
     int n, open; /* tokens of the segment, and before it in the chunk */
@@ -80,16 +81,15 @@ struct gdn_open_tokens {
 /* next = exp(G_C) state + sum over s of (exp(G_C - G_s) k_s) u_s^T; next may be state. */
 struct gdn_open_edge {
     const double *G;
-    const float *keys, *u, *state;
+    const float *keys, *u, *state; /* keys [GDN_CHUNK][d_k] */
     float *next;
-    float *decayed_keys; /* [d_k][GDN_CHUNK], to work in */
+    float *decayed_keys; /* as keys, to work in */
     int64_t d_k, d_v, n_columns;
 };
 
 struct gdn_open_steps {
-    int most; /* tokens of a full tile */
-    /* Rows [n][d_k] into columns open .. open + n - 1 of [d_k][GDN_CHUNK]; others stay. */
-    void (*turn)(float *columns, struct gdn_head_rows rows, int64_t d_k, int n, int open);
+    /* Keys and queries of n tokens, to gdn_pairs' tiles. */
+    void (*pack)(float *tiles, struct gdn_head_rows k, struct gdn_head_rows q, int64_t d_k, int n);
     void (*dots)(const struct gdn_open_dots *);
     void (*decays)(const struct gdn_open_decays *);
     void (*tokens)(const struct gdn_open_tokens *);
@@ -247,33 +247,6 @@ static inline struct gdn_head_rows gdn_head_of(const struct qrn_tensor *t, int64
     return (struct gdn_head_rows){data, t->stride[0]};
 }
 
-/* The tile of R tokens from column t on. */
-static inline __attribute__((always_inline)) void
-gdn_open_pack_tile(float *out, const float *keys, const float *queries, int64_t d_k, const int R)
-{
-    for (int64_t i = 0; i < d_k; i++, out += 2 * R) {
-        memcpy(out, keys + i * GDN_CHUNK, (size_t)R * sizeof *out);
-        memcpy(out + R, queries + i * GDN_CHUNK, (size_t)R * sizeof *out);
-    }
-}
-
-static inline void gdn_open_pack(float *tiles, const float *keys, const float *queries, int64_t d_k,
-                                 int n, int most)
-{
-    for (int t = 0, R; t < n; t += R) {
-        float *out = tiles + 2 * t * d_k;
-        R = gdn_tile(n - t, most);
-        if (R == 6)
-            gdn_open_pack_tile(out, keys + t, queries + t, d_k, 6);
-        else if (R == 4)
-            gdn_open_pack_tile(out, keys + t, queries + t, d_k, 4);
-        else if (R == 3)
-            gdn_open_pack_tile(out, keys + t, queries + t, d_k, 3);
-        else
-            gdn_open_pack_tile(out, keys + t, queries + t, d_k, R);
-    }
-}
-
 static inline struct gdn_pairs gdn_open_pairs(const struct gdn_open_segment *g, int64_t kh,
                                               const struct qrn_gdn_open_chunk_args *a,
                                               const float *tiles)
@@ -290,14 +263,18 @@ static inline void gdn_open_first_phase(const struct gdn_open_segment *g, int64_
                                         const struct gdn_open_steps *steps)
 {
     const int64_t d_k = a->q.shape[2];
-    float *keys = g->rows.k + kh * d_k * GDN_CHUNK;
-    steps->turn(keys, gdn_head_of(&a->k, g->token, kh), d_k, g->n, g->open);
-    if (g->n > 1) {
-        steps->turn(z->columns, gdn_head_of(&a->q, g->token, kh), d_k, g->n, g->open);
-        gdn_open_pack(tiles, keys + g->open, z->columns + g->open, d_k, g->n, steps->most);
-    }
-    const struct gdn_open_dots dots = {.pairs = gdn_open_pairs(g, kh, a, tiles), .keys = keys,
-                                       .out = z->dots, .d_k = d_k, .n = g->n, .open = g->open};
+    const struct gdn_head_rows k = gdn_head_of(&a->k, g->token, kh);
+    float *rows = g->rows.k + kh * GDN_CHUNK * d_k;
+    for (int t = 0; t < g->n; t++)
+        memcpy(rows + (g->open + t) * d_k, k.data + t * k.stride, (size_t)d_k * sizeof *rows);
+    if (g->n > 1) steps->pack(tiles, k, gdn_head_of(&a->q, g->token, kh), d_k, g->n);
+    const struct gdn_open_dots dots = {.pairs = gdn_open_pairs(g, kh, a, tiles),
+                                       .rows = rows,
+                                       .columns = z->columns,
+                                       .out = z->dots,
+                                       .d_k = d_k,
+                                       .n = g->n,
+                                       .open = g->open};
     steps->dots(&dots);
 }
 
@@ -336,7 +313,7 @@ static inline void gdn_open_second_phase(const struct gdn_open_segment *g, int64
     steps->tokens(&tokens);
     if (!g->next) return;
     const struct gdn_open_edge edge = {.G = g->rows.G + h * GDN_CHUNK,
-                                       .keys = g->rows.k + kh * d_k * GDN_CHUNK,
+                                       .keys = g->rows.k + kh * GDN_CHUNK * d_k,
                                        .u = u,
                                        .state = g->state + at,
                                        .next = g->next + at,

@@ -7,11 +7,20 @@
 
 enum { COLUMNS = 16 };
 
-static void turn(float *columns, struct gdn_head_rows rows, int64_t d_k, int n, int open)
+/* Tiles of one token. */
+static void pack(float *tiles, struct gdn_head_rows k, struct gdn_head_rows q, int64_t d_k, int n)
 {
     for (int t = 0; t < n; t++)
-        for (int64_t i = 0; i < d_k; i++)
-            columns[i * GDN_CHUNK + open + t] = rows.data[t * rows.stride + i];
+        for (int64_t i = 0; i < d_k; i++, tiles += 2) {
+            tiles[0] = k.data[t * k.stride + i];
+            tiles[1] = q.data[t * q.stride + i];
+        }
+}
+
+static void turn(float *columns, const float *rows, int64_t d_k, int n)
+{
+    for (int t = 0; t < n; t++)
+        for (int64_t i = 0; i < d_k; i++) columns[i * GDN_CHUNK + t] = rows[t * d_k + i];
 }
 
 /* Key and query of token t: element i at i * step. */
@@ -28,13 +37,14 @@ static struct pair pair_of(const struct gdn_pairs *p, int t, int64_t d_k, int n)
 
 static void dots(const struct gdn_open_dots *p)
 {
+    turn(p->columns, p->rows, p->d_k, p->open + p->n);
     for (int t = 0; t < p->n; t++) {
         const int n = p->open + t + 1;
         const struct pair pair = pair_of(&p->pairs, t, p->d_k, p->n);
         float *kk = p->out + t * 2 * GDN_CHUNK, *kq = kk + GDN_CHUNK;
         for (int s = 0; s < n; s++) kk[s] = kq[s] = 0.0f;
         for (int64_t i = 0; i < p->d_k; i++) {
-            const float *keys = p->keys + i * GDN_CHUNK;
+            const float *keys = p->columns + i * GDN_CHUNK;
             for (int s = 0; s < n; s++) {
                 kk[s] += pair.k[i * pair.step] * keys[s];
                 kq[s] += pair.q[i * pair.step] * keys[s];
@@ -106,12 +116,12 @@ static void tokens(const struct gdn_open_tokens *p)
 
 static inline void edge_row(const struct gdn_open_edge *p, int64_t i, int64_t j, int n, float decay)
 {
-    const float *w = p->decayed_keys + i * GDN_CHUNK, *S = p->state + i * p->d_v + j;
+    const float *w = p->decayed_keys + i, *S = p->state + i * p->d_v + j;
     float a[COLUMNS], *next = p->next + i * p->d_v + j;
     for (int c = 0; c < n; c++) a[c] = decay * S[c];
     for (int s = 0; s < GDN_CHUNK; s++) {
         const float *u = p->u + s * p->d_v + j;
-        for (int c = 0; c < n; c++) a[c] += w[s] * u[c];
+        for (int c = 0; c < n; c++) a[c] += w[s * p->d_k] * u[c];
     }
     for (int c = 0; c < n; c++) next[c] = a[c];
 }
@@ -120,11 +130,11 @@ static void edge(const struct gdn_open_edge *p)
 {
     const double G = p->G[GDN_CHUNK - 1];
     const float decay = expf((float)G);
-    float w[GDN_CHUNK];
-    for (int s = 0; s < GDN_CHUNK; s++) w[s] = expf((float)(G - p->G[s]));
-    for (int64_t i = 0; i < p->d_k; i++)
-        for (int s = 0; s < GDN_CHUNK; s++)
-            p->decayed_keys[i * GDN_CHUNK + s] = w[s] * p->keys[i * GDN_CHUNK + s];
+    for (int s = 0; s < GDN_CHUNK; s++) {
+        const float w = expf((float)(G - p->G[s]));
+        for (int64_t i = 0; i < p->d_k; i++)
+            p->decayed_keys[s * p->d_k + i] = w * p->keys[s * p->d_k + i];
+    }
     for (int64_t j = 0; j < p->n_columns; j += COLUMNS) {
         const int64_t n = p->n_columns - j;
         for (int64_t i = 0; i < p->d_k; i++)
@@ -137,7 +147,7 @@ static void edge(const struct gdn_open_edge *p)
 
 static void run(void *lane, const void *args)
 {
-    static const struct gdn_open_steps steps = {1, turn, dots, decays, tokens, edge};
+    static const struct gdn_open_steps steps = {pack, dots, decays, tokens, edge};
     gdn_open_chunk_walk(lane, args, &steps);
 }
 
