@@ -48,7 +48,7 @@ static inline int gdn_tile(int left, int most)
 struct gdn_open_dots {
     struct gdn_pairs pairs;
     const float *rows; /* open keys [GDN_CHUNK][d_k], those of the segment too */
-    float *columns;    /* [d_k][GDN_CHUNK], to turn them in */
+    float *columns;    /* [d_k][GDN_CHUNK], to turn those in */
     float *out;        /* [n][2][GDN_CHUNK] */
     int64_t d_k;
     int n, open; /* tokens of the segment, and before it in the chunk */
