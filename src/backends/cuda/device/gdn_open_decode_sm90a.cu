@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * gdn_open_chunk on Hopper, one token a sequence, d 128: bound by reading S0 (64 KB a head), keys (256
+ * gdn_open_chunk on Hopper, one token a sequence, d 128: bound by reading S0 (64 KB a head), keys (512
  * bytes an open row, read by all value heads of a key head) and u (512 bytes an open row).
  *
  * Blocks stay, two a multiprocessor, and take heads in turn.  A warp keeps a ring of six stages
- * of 16 KB on its way: of a head its keys [d_k][32 or 64 rows], S0 in four pieces of
- * 32 rows, u 32 rows a stage; a smaller ring has what is known of its token: k, q, v, G, gates, tables.
+ * of 16 KB on its way: of a head its keys, S0 in four pieces and u, all 32 rows a stage, keys
+ * turned in their rows (gdn_turned); a smaller ring has what is known of its token: k, q, v, G, gates, tables.
  * Four warps have a column each thread, two an open row: dots with k and q from shared memory, 128 FMA
- * one after the other; then columns add the open rows.  Two more warps store k and G.  On the edge the
+ * one after the other; then columns add the open rows.  Of two more warps one stores k and G.  On the edge the
  * ring brings keys, S0 and u again (from L2), piece by piece.  1500 cycles a head, of the
  * 4800 that its bytes take.
  *
@@ -19,7 +19,7 @@
 
 enum {
     D = TOKEN_D,
-    HALF = GDN_CHUNK / 2, /* rows of S0 or u of a stage */
+    HALF = GDN_CHUNK / 2, /* rows of a stage */
     STAGE = HALF * D,     /* floats */
     STAGES = QRN_GDN_DECODE_STAGES,
     ITEMS = QRN_GDN_DECODE_ITEMS,
@@ -132,23 +132,32 @@ struct decode_reader {
         qrn_bulk_copy(z.stage[at], from, n * D * 4, &z.full[at]);
     }
 
-    /* Elements e .. of keys, n of them: n_rows open rows of each, width apart. */
-    template <int width> __device__ void keys(const float *k, int e, int n, int n_rows)
+    /* n keys, turned. */
+    __device__ void keys(const float *k, int n)
     {
-        enum { CHUNKS = width / 4, AT_ONCE = 32 / CHUNKS };
-        const int at = stage(), c = qrn_lane() % CHUNKS * 4;
-        const float *from = k + e * GDN_CHUNK + c;
-        if (c < n_rows) {
+        const int at = stage(), lane = qrn_lane();
 #pragma unroll 8
-            for (int i = qrn_lane() / CHUNKS; i < n; i += AT_ONCE)
-                qrn_copy16_async(z.stage[at] + i * width + c, from + i * GDN_CHUNK, 16);
-        }
+        for (int s = 0; s < n; s++)
+            qrn_copy16_async(z.stage[at] + s * D + gdn_turned(s, lane), k + s * D + 4 * lane, 16);
         qrn_barrier_arrive_after_copies(&z.full[at]);
     }
 
+    /* At the edge: HALF elements of all keys but the token's. */
+    __device__ void piece_of_keys(const float *k)
+    {
+        enum { CHUNKS = HALF / 4 };
+        const int at = stage(), c = qrn_lane() % CHUNKS * 4;
+#pragma unroll 8
+        for (int s = qrn_lane() / CHUNKS; s < GDN_CHUNK - 1; s += 32 / CHUNKS)
+            qrn_copy16_async(z.stage[at] + s * HALF + c, k + s * D + c, 16);
+        qrn_barrier_arrive_after_copies(&z.full[at]);
+    }
+
+    static __device__ int rows_of_stage(int open, int s) { return min(open - s, (int)HALF); }
+
     __device__ void open_u(const float *u, int open)
     {
-        for (int s = 0; s < open; s += HALF) rows(u + s * D, open - s < HALF ? open - s : HALF);
+        for (int s = 0; s < open; s += HALF) rows(u + s * D, rows_of_stage(open, s));
     }
 
     /* A ring has room for them. */
@@ -157,12 +166,7 @@ struct decode_reader {
         const int open = l.open();
         const float *k = l.k(p), *S = l.S();
         static_assert(STAGES >= 2 + PIECES, "");
-        if (open > HALF) {
-            keys<GDN_CHUNK>(k, 0, D / 2, open);
-            keys<GDN_CHUNK>(k, D / 2, D / 2, open);
-        } else if (open) {
-            keys<HALF>(k, 0, D, open);
-        }
+        for (int s = 0; s < open; s += HALF) keys(k + s * D, rows_of_stage(open, s));
         for (int i = 0; i < PIECES; i++) rows(S + i * STAGE, HALF);
     }
 
@@ -177,7 +181,7 @@ struct decode_reader {
         open_u(u, open);
         for (int i = 0; l.ends() && i < PIECES; i++) {
             if (i == PIECES / 2) open_u(u, open);
-            keys<GDN_CHUNK>(k, i * HALF, HALF, open);
+            piece_of_keys(k + i * HALF);
             rows(S + i * STAGE, HALF);
         }
     }
@@ -275,20 +279,17 @@ struct decode_worker {
         return (t.open ? t.G[t.open - 1] : 0.0) + (double)t.gate;
     }
 
-    /* An open row's products with k and q; the token's own row is its key. */
+    /* An open row's products with k and q; the token's own row is its key.  A stage has the rows of one
+     * warp. */
     __device__ void row(const decode_item &t)
     {
-        const int r = (warp - ROWS_WARP) * 32 + lane, n = stages_of_rows(t.open),
-                  of_stage = n == 2 ? D / 2 : D, width = n == 2 ? (int)GDN_CHUNK : (int)HALF;
-        const bool is_open = r < t.open;
+        const int i = warp - ROWS_WARP, r = i * HALF + lane;
+        const bool is_open = r < t.open, has_stage = i * HALF < t.open;
         two_sums sum = {0.0f, 0.0f};
-        for (int e = 0, i = 0; e < D; e += of_stage, i++) {
-            const float *x = n ? wait(i) : nullptr;
-            if (r - lane <= t.open)
-                gdn_add_column<32>(sum, t.k + e, t.q + e, is_open ? x + r : t.k + e,
-                                   is_open ? width : 1, of_stage);
-            if (n) leave(i, 4);
-        }
+        const float *keys = has_stage ? wait(i) : nullptr;
+        if (i * HALF <= t.open)
+            gdn_add_key<32>(sum, t.k, t.q, is_open ? keys + lane * D : t.k, is_open ? lane : 0);
+        if (has_stage) leave(i, 8);
         if (r > t.open) return;
         const double G = G_of(t), G_row = is_open ? t.G[r] : G;
         const float w = gdn_decay(G, G_row);
@@ -329,10 +330,9 @@ struct decode_worker {
 
     __device__ void keep(const decode_item &t) const
     {
-        const int i = (warp - KEEP_WARP) * 32 + lane;
-        if (i == 0) t.rows_G[t.open] = G_of(t);
-        if (!t.rows_k) return;
-        for (int e = i; e < D; e += 64) t.rows_k[e * GDN_CHUNK + t.open] = t.k[e];
+        if (warp > KEEP_WARP) return;
+        if (lane == 0) t.rows_G[t.open] = G_of(t);
+        if (t.rows_k) *(float4 *)(t.rows_k + t.open * D + 4 * lane) = *(const float4 *)(t.k + 4 * lane);
     }
 
     /* The new state, 32 rows at a time: a warp has 4 of them, a lane 4 columns.  Keys are decayed in
@@ -352,13 +352,13 @@ struct decode_worker {
             }
             float *k = wait(at);
             for (int i = threadIdx.x; i < HALF * GDN_CHUNK; i += WORKERS) {
-                const int s = i % GDN_CHUNK;
-                const float key = s == GDN_CHUNK - 1 ? t.k[piece * HALF + i / GDN_CHUNK] : k[i];
+                const int s = i / HALF;
+                const float key = s == GDN_CHUNK - 1 ? t.k[piece * HALF + i % HALF] : k[i];
                 k[i] = z.to_edge[s] * key;
             }
             qrn_sync_some(2, WORKERS);
             edge_rows(t.next + (piece * HALF + 4 * warp) * D + c, wait(at + 1) + 4 * warp * D + c,
-                      k + 4 * warp * GDN_CHUNK, u, decay);
+                      k + 4 * warp, u, decay);
             leave(at, 1);
             leave(at + 1, 1);
             if (piece % (PIECES / 2) == 0) continue;
@@ -367,7 +367,7 @@ struct decode_worker {
         }
     }
 
-    /* 4 rows, 4 columns: exp(G_C) S0 and what the rows add, ascending. */
+    /* 4 rows, 4 columns: exp(G_C) S0 and what the rows add, ascending; k: 4 elements of each, HALF apart. */
     __device__ void edge_rows(float *next, const float *S, const float *k, int first_u, float decay)
     {
         float x[4][4];
@@ -380,23 +380,15 @@ struct decode_worker {
 #pragma unroll 1
         for (int half = 0; half < 2; half++) {
             const float *u = z.stage[(n_stages + first_u + half) % STAGES] + 4 * lane;
-#pragma unroll 2
-            for (int s = 0; s < HALF; s += 4) {
-                float us[4][4];
+#pragma unroll 8
+            for (int s = 0; s < HALF; s++) {
+                const float4 v = *(const float4 *)(k + (half * HALF + s) * HALF),
+                             w = *(const float4 *)(u + s * D);
+                const float ks[4] = {v.x, v.y, v.z, v.w}, us[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-                for (int n = 0; n < 4; n++) {
-                    const float4 v = *(const float4 *)(u + (s + n) * D);
-                    us[n][0] = v.x, us[n][1] = v.y, us[n][2] = v.z, us[n][3] = v.w;
-                }
+                for (int i = 0; i < 4; i++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const float4 v = *(const float4 *)(k + i * GDN_CHUNK + half * HALF + s);
-                    const float ks[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-                    for (int n = 0; n < 4; n++)
-#pragma unroll
-                        for (int j = 0; j < 4; j++) x[i][j] = fmaf(ks[n], us[n][j], x[i][j]);
-                }
+                    for (int j = 0; j < 4; j++) x[i][j] = fmaf(ks[i], us[j], x[i][j]);
             }
         }
 #pragma unroll

@@ -24,7 +24,7 @@ enum { D = TOKEN_D, W = 32, THREADS = 128, SLICES = D / W, FALLBACK = 64 };
 
 struct __align__(16) few_shared
 {
-    float S[D][W], keys[D][GDN_CHUNK], u[GDN_CHUNK][W];
+    float S[D][W], keys[GDN_CHUNK][D], u[GDN_CHUNK][W]; /* keys: turned by gdn_turned */
     float k[D], q[D];
     float2 coef[GDN_CHUNK];
     float to_edge[GDN_CHUNK]; /* exp(G_C - G_s) */
@@ -55,7 +55,7 @@ struct few_block {
     __device__ void find_places()
     {
         S_from = l.S() + slice * W + tid / 8 * D + tid % 8 * 4;
-        keys_from = l.k(p) + tid / 16 * GDN_CHUNK + tid % 16 * 4;
+        keys_from = l.k(p) + warp * D + lane * 4;
         u_from = u_rows() + tid / 8 * D + tid % 8 * 4;
         last_from = l.G() + l.open() - 1;
         G_from = l.G() + row;
@@ -65,23 +65,24 @@ struct few_block {
     /* Asks for the state and what is open.  Keys: slices of the head that keeps them have a share each. */
     __device__ void ask() const
     {
-        const int open = l.open(), half = tid / 32 % 2;
+        const int open = l.open();
         qrn_prefetch(l.S() + tid * D + slice * W);
         if (tid < open) qrn_prefetch(u_rows() + tid * D);
-        if (tid >= 64 && half * 32 < open && l.keeps_key(p))
-            qrn_prefetch(l.k(p) + (slice * W + lane) * GDN_CHUNK + half * 32);
+        if (tid >= 64 && tid - 64 < open && l.keeps_key(p))
+            qrn_prefetch(l.k(p) + (tid - 64) * D + slice * W);
         if (warp == 3 && lane * 16 < open) qrn_prefetch(l.G() + lane * 16);
     }
 
     /* All that is read of the state and of open rows, by copies that this thread waits for later. */
     __device__ void fetch()
     {
-        const int c = tid % 8 * 4, key_c = tid % 16 * 4, open = l.open();
+        const int c = tid % 8 * 4, open = l.open();
 #pragma unroll
         for (int i = 0; i < D; i += THREADS / 8) qrn_copy16_async(&z.S[i + tid / 8][c], S_from + i * D, 16);
 #pragma unroll
-        for (int i = 0; i < D; i += THREADS / 16)
-            if (key_c < open) qrn_copy16_async(&z.keys[i + tid / 16][key_c], keys_from + i * GDN_CHUNK, 16);
+        for (int i = 0; i < GDN_CHUNK; i += THREADS / 32)
+            if (i + warp < open)
+                qrn_copy16_async(&z.keys[i + warp][gdn_turned(i + warp, lane)], keys_from + i * D, 16);
 #pragma unroll
         for (int i = 0; i < GDN_CHUNK; i += THREADS / 8)
             if (i + tid / 8 < open) qrn_copy16_async(&z.u[i + tid / 8][c], u_from + i * D, 16);
@@ -89,16 +90,15 @@ struct few_block {
         open_G = row >= 0 && row < open ? *G_from : 0.0;
     }
 
-    /* This thread's column of S0, or its open row (that of the token: its key).  The same few instructions
-     * for all: they come once. */
+    /* This thread's column of S0, or its open row (that of the token: its key). */
     __device__ two_sums dots() const
     {
         const int open = l.open();
-        const bool is_column = warp == 0, is_open = row < open;
         two_sums sum = {0.0f, 0.0f};
-        if (!is_column && (row < 0 || row - lane > open)) return sum;
-        const float *x = is_column ? &z.S[0][lane] : is_open ? &z.keys[0][row] : z.k;
-        gdn_add_column<16>(sum, z.k, z.q, x, is_column ? (int)W : is_open ? (int)GDN_CHUNK : 1, D);
+        if (warp == 0)
+            gdn_add_column<16>(sum, z.k, z.q, &z.S[0][lane], W, D);
+        else if (row >= 0 && row - lane <= open)
+            gdn_add_key<16>(sum, z.k, z.q, row < open ? z.keys[row] : z.k, row < open ? row : 0);
         return sum;
     }
 
@@ -108,7 +108,7 @@ struct few_block {
         if (slice) return;
         if (lane == 0) l.G()[l.open()] = G;
         if (!l.keeps_key(p)) return;
-        for (int e = lane; e < D; e += 32) l.k(p)[e * GDN_CHUNK + l.open()] = z.k[e];
+        *(float4 *)(l.k(p) + l.open() * D + 4 * lane) = *(const float4 *)&z.k[4 * lane];
     }
 
     /* After fetch. */
@@ -152,30 +152,32 @@ struct few_block {
         p.x.out[l.begin * p.x.out_token + l.h * p.x.out_head + slice * W + lane] = o;
     }
 
-    /* The new state: a thread has a column of 32 rows; keys are decayed in their place. */
+    /* The new state: a thread has a column of 32 rows; keys are decayed in their place, and turned back. */
     __device__ void edge(double G)
     {
         enum { ROWS = D / (THREADS / 32) };
         const float decay = qrn_exp((float)G);
         float x[ROWS];
-        for (int i = tid; i < D * GDN_CHUNK; i += THREADS) {
-            const int s = i % GDN_CHUNK, e = i / GDN_CHUNK;
-            z.keys[e][s] = z.to_edge[s] * (s == GDN_CHUNK - 1 ? z.k[e] : z.keys[e][s]);
+        for (int s = warp; s < GDN_CHUNK; s += THREADS / 32) {
+            const float *from = s == GDN_CHUNK - 1 ? z.k + 4 * lane : &z.keys[s][gdn_turned(s, lane)];
+            const float4 k = *(const float4 *)from;
+            const float w = z.to_edge[s];
+            __syncwarp();
+            *(float4 *)&z.keys[s][4 * lane] = make_float4(w * k.x, w * k.y, w * k.z, w * k.w);
         }
 #pragma unroll
         for (int i = 0; i < ROWS; i++) x[i] = decay * z.S[warp * ROWS + i][lane];
         __syncthreads();
 #pragma unroll 1
-        for (int s = 0; s < GDN_CHUNK; s += 4) {
-            const float u0 = z.u[s][lane], u1 = z.u[s + 1][lane], u2 = z.u[s + 2][lane],
-                        u3 = z.u[s + 3][lane];
+        for (int s = 0; s < GDN_CHUNK; s++) {
+            const float u = z.u[s][lane];
 #pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-                const float4 k = *(const float4 *)&z.keys[warp * ROWS + i][s];
-                x[i] = fmaf(k.x, u0, x[i]);
-                x[i] = fmaf(k.y, u1, x[i]);
-                x[i] = fmaf(k.z, u2, x[i]);
-                x[i] = fmaf(k.w, u3, x[i]);
+            for (int i = 0; i < ROWS; i += 4) {
+                const float4 k = *(const float4 *)&z.keys[s][warp * ROWS + i];
+                x[i] = fmaf(k.x, u, x[i]);
+                x[i + 1] = fmaf(k.y, u, x[i + 1]);
+                x[i + 2] = fmaf(k.z, u, x[i + 2]);
+                x[i + 3] = fmaf(k.w, u, x[i + 3]);
             }
         }
         float *to = l.next() + warp * ROWS * D + slice * W + lane;

@@ -345,11 +345,12 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_round, 256, 4, qrn_gdn_round_params)
 }
 
 /* What stays of a sequence's last two chunks besides u: keys and G, when nobody reads the old
- * ones any more; the older chunk first, as both may be one memory.  A block has 16 elements of a
+ * ones any more; the older chunk first, as both may be one memory.  A block has some rows of a
  * key head's keys and some of its value heads. */
 QRN_DEVICE_FUNCTION(qrn_gdn_open_leave, 256, 4, qrn_gdn_wgmma_params)
 {
-    enum { PARTS = QRN_GDN_WGMMA_PARTS, ELEMENTS = WIDTH / PARTS, THREADS_LEAVE = 256 };
+    enum { PARTS = QRN_GDN_WGMMA_PARTS, ROWS = GDN_CHUNK / PARTS, AT_ONCE = 256 / WIDTH };
+    static_assert(ROWS % AT_ONCE == 0, "");
     const qrn_gdn_open_chunk_params &c = p.c;
     const int64_t item = blockIdx.x / PARTS, s = item / c.x.heads.n_k,
                   kh = item - s * c.x.heads.n_k, ratio = c.x.heads.n_v / c.x.heads.n_k;
@@ -362,12 +363,11 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_leave, 256, 4, qrn_gdn_wgmma_params)
         gdn_rows_of_chunk rows;
         g.find(c, q, wave);
         rows.find(q, wave);
-        float x[GDN_CHUNK * ELEMENTS / THREADS_LEAVE];
-        const int e = part * ELEMENTS + (int)threadIdx.x % ELEMENTS,
-                  r0 = (int)threadIdx.x / ELEMENTS;
+        float x[ROWS / AT_ONCE];
+        const int e = (int)threadIdx.x % WIDTH, r0 = part * ROWS + (int)threadIdx.x / WIDTH;
 #pragma unroll /* loads at once */
-        for (int i = 0; i < GDN_CHUNK * ELEMENTS / THREADS_LEAVE; i++) {
-            const int r = r0 + i * (THREADS_LEAVE / ELEMENTS);
+        for (int i = 0; i < ROWS / AT_ONCE; i++) {
+            const int r = r0 + i * AT_ONCE;
             const int64_t from = (rows.first + r) * c.x.k.token + kh * c.x.k.head + e;
             x[i] = 0.0f;
             if (r < rows.open || r >= rows.end) continue;
@@ -385,9 +385,9 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_leave, 256, 4, qrn_gdn_wgmma_params)
             }
         }
 #pragma unroll
-        for (int i = 0; i < GDN_CHUNK * ELEMENTS / THREADS_LEAVE; i++) {
-            const int r = r0 + i * (THREADS_LEAVE / ELEMENTS);
-            if (r >= rows.open && r < rows.end) g.k[(kh * WIDTH + e) * GDN_CHUNK + r] = x[i];
+        for (int i = 0; i < ROWS / AT_ONCE; i++) {
+            const int r = r0 + i * AT_ONCE;
+            if (r >= rows.open && r < rows.end) g.k[(kh * GDN_CHUNK + r) * WIDTH + e] = x[i];
         }
         __syncthreads();
     }

@@ -49,11 +49,9 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_keep, 256, 4, qrn_gdn_open_chunk_params)
             for (int i = 0; i < g.n; i++)
                 g.G[h * GDN_CHUNK + g.open + i] = sum += (double)*gdn_at(p.x.g, g.token + i, h);
         }
-        const int64_t n = p.x.d_k * GDN_CHUNK;
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-            const int t = (int)(i % GDN_CHUNK) - g.open;
-            if (t >= 0 && t < g.n) g.k[kh * n + i] = gdn_at(p.x.k, g.token + t, kh)[i / GDN_CHUNK];
-        }
+        float *k = g.k + (kh * GDN_CHUNK + g.open) * p.x.d_k;
+        for (int64_t i = threadIdx.x; i < g.n * p.x.d_k; i += blockDim.x)
+            k[i] = gdn_at(p.x.k, g.token + i / p.x.d_k, kh)[i % p.x.d_k];
         __syncthreads();
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * gdn_open_chunk for few tokens, any sizes: a block has a slice of a head's columns.  Its first threads
- * have a column each, 64 more an open row each: all do the same, a dot of a column of memory
- * (neighbours side by side) with k and with q, while the slice of u comes to shared memory.  Then a
- * column's thread adds the open rows.  Sums ascend, in one thread, whatever the slices are. */
+ * have a column each, 64 more an open row each: all do the same, a dot of a column or row of memory
+ * with k and with q, while the slice of u comes to shared memory.  Then a column's thread adds the open
+ * rows.  Sums ascend, in one thread, whatever the slices are. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_STEP_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_STEP_CUH
 
@@ -16,11 +16,12 @@ enum {
 };
 
 template <int W> struct step_shared {
+    enum { KEYS = W == 32 ? (int)MODEL_D : (int)EDGE }; /* only_token has whole keys */
     gdn_segment segment;
     __align__(16) float u[GDN_CHUNK][W];
-    float2 kq[PANEL];          /* of the token: k, q */
-    float kd[GDN_CHUNK][EDGE]; /* at the edge: decayed keys */
-    float2 coef[GDN_CHUNK];    /* of open rows, for u and for out */
+    float2 kq[PANEL];       /* of the token: k, q */
+    __align__(16) float keys[GDN_CHUNK][KEYS]; /* of only_token, turned by gdn_turned; at the edge decayed */
+    float2 coef[GDN_CHUNK]; /* of open rows, for u and for out */
     double G[GDN_CHUNK];
 };
 
@@ -28,7 +29,14 @@ struct two_sums {
     float k, q;
 };
 
-/* Adds n elements of a column with k and q. */
+/* Where floats 4 c .. of row r are: what eight neighbouring rows have at c is in eight places of 16 bytes, so that
+ * a warp whose lanes have a row each meets no bank twice. */
+static __device__ __forceinline__ int gdn_turned(int r, int c)
+{
+    return 4 * (c ^ (r & 7));
+}
+
+/* Adds n elements of a column or row with k and q. */
 static __device__ __forceinline__ void add_dots(two_sums &sum, const float *column, int64_t stride,
                                                 const float2 *kq, int n)
 {
@@ -73,6 +81,7 @@ template <int W, int THREADS> struct stepper {
         inside = column >= 0 && first + column < p.x.d_v;
     }
 
+    __device__ float *k_rows() const { return g.k + kh * GDN_CHUNK * p.x.d_k; }
     __device__ float *u_rows() const { return g.u + (int64_t)h * GDN_CHUNK * p.x.d_v + first; }
 
     /* Begins to copy what rows of u there are. */
@@ -98,8 +107,8 @@ template <int W, int THREADS> struct stepper {
         }
     }
 
-    /* The column of memory that this thread walks for token i of the segment, and its stride; NULL: it
-     * has none. */
+    /* The column or row of memory that this thread walks for token i of the segment, and its stride; NULL:
+     * it has none. */
     __device__ const float *walked(int i, int64_t *stride) const
     {
         *stride = 1;
@@ -107,10 +116,7 @@ template <int W, int THREADS> struct stepper {
             *stride = p.x.d_v;
             return g.state + h * p.x.d_k * p.x.d_v + first + column;
         }
-        if (row >= 0 && row < g.open) {
-            *stride = GDN_CHUNK;
-            return g.k + kh * p.x.d_k * GDN_CHUNK + row;
-        }
+        if (row >= 0 && row < g.open) return k_rows() + row * p.x.d_k;
         if (row >= g.open && row <= g.open + i) return gdn_at(p.x.k, g.token + row - g.open, kh);
         return nullptr;
     }
@@ -179,14 +185,41 @@ template <int W, int THREADS> struct stepper {
                *gdn_at(p.x.beta, g.token + i, h));
     }
 
+    /* Begins to copy the open keys, a row a warp. */
+    __device__ void begin_keys()
+    {
+        const float *k = k_rows() + 4 * qrn_lane();
+        for (int s = qrn_warp(); s < g.open; s += THREADS / 32)
+            gdn_copy4(&z.keys[s][gdn_turned(s, qrn_lane())], k + s * MODEL_D, 4);
+    }
+
+    /* This thread's row of the keys that are there; the token's own row is its key. */
+    __device__ two_sums row_dots() const
+    {
+        two_sums sum = {0.0f, 0.0f};
+#pragma unroll 4
+        for (int c = 0; c < MODEL_D / 4; c++) {
+            const float2 *y = z.kq + 4 * c;
+            float4 x = make_float4(y[0].x, y[1].x, y[2].x, y[3].x);
+            if (row < g.open) x = *(const float4 *)&z.keys[row][gdn_turned(row, c)];
+            const float xs[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                sum.k = fmaf(xs[j], y[j].x, sum.k);
+                sum.q = fmaf(xs[j], y[j].y, sum.q);
+            }
+        }
+        return sum;
+    }
+
     /* A segment of one token and d_k 128: all that it reads is on its way before anything is waited
      * for. */
     __device__ void only_token()
     {
         float x[MODEL_D];
-        int64_t stride;
-        const float *at = walked(0, &stride);
-        if (at) {
+        if (inside) {
+            int64_t stride;
+            const float *at = walked(0, &stride);
 #pragma unroll
             for (int e = 0; e < MODEL_D; e++) x[e] = at[e * stride];
         }
@@ -194,13 +227,16 @@ template <int W, int THREADS> struct stepper {
         const double open_G = row >= 0 && row < g.open ? g.G[h * GDN_CHUNK + row] : 0.0;
         const float gate = *gdn_at(p.x.g, g.token, h), beta = *gdn_at(p.x.beta, g.token, h),
                     v = value(0);
+        begin_keys();
         begin();
         load_kq(0, 0, MODEL_D);
         const double G = last + (double)gate, G_row = row < g.open ? open_G : G;
         if (row >= 0 && row <= g.open) z.G[row] = G_row;
+        qrn_copies_wait<0>();
         __syncthreads();
         two_sums sum = {0.0f, 0.0f};
-        if (at) {
+        if (row >= 0 && row <= g.open) sum = row_dots();
+        if (inside) {
 #pragma unroll
             for (int e = 0; e < MODEL_D; e++) {
                 const float2 y = z.kq[e];
@@ -215,14 +251,13 @@ template <int W, int THREADS> struct stepper {
      * that have the same left to the first. */
     __device__ void ask() const
     {
-        const float *S = g.state + h * p.x.d_k * p.x.d_v + first, *u = u_rows(),
-                    *k = g.k + kh * p.x.d_k * GDN_CHUNK;
+        const float *S = g.state + h * p.x.d_k * p.x.d_v + first, *u = u_rows(), *k = k_rows();
         const int d_k = (int)p.x.d_k, n_slices = (int)p.n_slices;
-        for (int e = threadIdx.x; e < d_k; e += THREADS) {
+        for (int e = threadIdx.x; e < d_k; e += THREADS)
             for (int j = 0; j < W; j += 32) qrn_prefetch(S + e * p.x.d_v + j);
-            if (e % n_slices != first / W || !is_first_of_key()) continue;
-            for (int s = 0; s < g.open; s += 32) qrn_prefetch(k + e * GDN_CHUNK + s);
-        }
+        const int n = is_first_of_key() ? g.open * d_k : 0;
+        for (int i = 32 * (threadIdx.x * n_slices + first / W); i < n; i += 32 * THREADS * n_slices)
+            qrn_prefetch(k + i);
         for (int s = threadIdx.x; s < g.open; s += THREADS)
             for (int j = 0; j < W; j += 32) qrn_prefetch(u + s * p.x.d_v + j);
         if (row >= 0 && row < g.open && row % 16 == 0) qrn_prefetch(g.G + h * GDN_CHUNK + row);
@@ -231,7 +266,7 @@ template <int W, int THREADS> struct stepper {
     /* Element e, of row s of the chunk's keys. */
     __device__ float key(int s, int64_t e) const
     {
-        return s < g.open ? g.k[(kh * p.x.d_k + e) * GDN_CHUNK + s]
+        return s < g.open ? k_rows()[s * p.x.d_k + e]
                           : gdn_at(p.x.k, g.token + s - g.open, kh)[e];
     }
 
@@ -247,8 +282,8 @@ template <int W, int THREADS> struct stepper {
         for (int64_t e0 = 0; e0 < p.x.d_k; e0 += EDGE) {
             __syncthreads();
             for (int i = threadIdx.x; i < GDN_CHUNK * EDGE; i += THREADS) {
-                const int s = i % GDN_CHUNK, e = i / GDN_CHUNK;
-                z.kd[s][e] = e0 + e < p.x.d_k ? gdn_decay(last, z.G[s]) * key(s, e0 + e) : 0.0f;
+                const int s = i / EDGE, e = i % EDGE;
+                z.keys[s][e] = e0 + e < p.x.d_k ? gdn_decay(last, z.G[s]) * key(s, e0 + e) : 0.0f;
             }
             __syncthreads();
             for (int e = 8 * part; works && e < EDGE && e0 + e < p.x.d_k; e += 8 * n_parts) {
@@ -260,7 +295,7 @@ template <int W, int THREADS> struct stepper {
                 for (int s = 0; s < GDN_CHUNK; s++) {
                     const float u = z.u[s][c];
 #pragma unroll
-                    for (int j = 0; j < 8; j++) x[j] = fmaf(z.kd[s][e + j], u, x[j]);
+                    for (int j = 0; j < 8; j++) x[j] = fmaf(z.keys[s][e + j], u, x[j]);
                 }
 #pragma unroll
                 for (int j = 0; j < 8; j++, to += p.x.d_v)
@@ -296,8 +331,7 @@ template <int W, int THREADS> struct stepper {
         if (!is_first_of_key()) return;
         for (int i = 0; i < g.n; i++)
             for (int64_t e = threadIdx.x; e < p.x.d_k; e += THREADS)
-                g.k[(kh * p.x.d_k + e) * GDN_CHUNK + g.open + i] =
-                    gdn_at(p.x.k, g.token + i, kh)[e];
+                k_rows()[(g.open + i) * p.x.d_k + e] = gdn_at(p.x.k, g.token + i, kh)[e];
     }
 };
 

@@ -62,21 +62,16 @@ struct tiler {
     /* Keys and queries turned, u of open rows, gates; what there is none of is 0. */
     __device__ void load_rows(const gdn_segment &g)
     {
-        const float *open = g.k + kh * p.x.d_k * GDN_CHUNK;
-        for (int i = threadIdx.x; i < d_k * g.open; i += THREADS) {
-            const int e = i / g.open, r = i - e * g.open;
-            k[e * STRIDE + r] = open[e * GDN_CHUNK + r];
-            q[e * STRIDE + r] = 0.0f;
-        }
+        const float *open = g.k + (int64_t)kh * GDN_CHUNK * d_k;
 #pragma unroll 2
-        for (int r = g.open + qrn_warp(); r < GDN_CHUNK; r += THREADS / 32) {
-            const bool there = r < g.open + g.n;
-            const float *from_k = gdn_at(p.x.k, g.token + r - g.open, kh),
+        for (int r = qrn_warp(); r < GDN_CHUNK; r += THREADS / 32) {
+            const bool there = r < g.open + g.n, is_open = r < g.open;
+            const float *from_k = is_open ? open + r * d_k : gdn_at(p.x.k, g.token + r - g.open, kh),
                         *from_q = gdn_at(p.x.q, g.token + r - g.open, kh);
 #pragma unroll 4
             for (int e = qrn_lane(); e < d_k; e += 32) {
                 k[e * STRIDE + r] = there ? from_k[e] : 0.0f;
-                q[e * STRIDE + r] = there ? from_q[e] : 0.0f;
+                q[e * STRIDE + r] = there && !is_open ? from_q[e] : 0.0f;
             }
         }
         const float *rows = g.u + (int64_t)h * GDN_CHUNK * p.x.d_v + first;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * gdn_open_chunk of one token a sequence, d 128: what the tables say of a head, and dots of a column
- * with the token's k and q. */
+ * or a row with the token's k and q. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_TOKEN_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_TOKEN_CUH
 
@@ -97,6 +97,27 @@ static __device__ __forceinline__ void gdn_add_column(two_sums &sum, const float
         sum.q = fmaf(x2, q4.z, sum.q);
         sum.k = fmaf(x3, k4.w, sum.k);
         sum.q = fmaf(x3, q4.w, sum.q);
+    }
+}
+
+/* The same of a whole key in shared memory, row r of those that gdn_turned has put there; 0 for one that lies as it is. */
+template <int ahead>
+static __device__ __forceinline__ void gdn_add_key(two_sums &sum, const float *k, const float *q,
+                                                   const float *row, int r)
+{
+    static_assert(ahead % 4 == 0, "");
+#pragma unroll ahead / 4
+    for (int c = 0; c < TOKEN_D / 4; c++) {
+        const float4 k4 = *(const float4 *)(k + 4 * c), q4 = *(const float4 *)(q + 4 * c),
+                     x = *(const float4 *)(row + gdn_turned(r, c));
+        sum.k = fmaf(x.x, k4.x, sum.k);
+        sum.q = fmaf(x.x, q4.x, sum.q);
+        sum.k = fmaf(x.y, k4.y, sum.k);
+        sum.q = fmaf(x.y, q4.y, sum.q);
+        sum.k = fmaf(x.z, k4.z, sum.k);
+        sum.q = fmaf(x.z, q4.z, sum.q);
+        sum.k = fmaf(x.w, k4.w, sum.k);
+        sum.q = fmaf(x.w, q4.w, sum.q);
     }
 }
 

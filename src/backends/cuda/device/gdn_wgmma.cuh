@@ -72,13 +72,12 @@ static __device__ __forceinline__ void gdn_sum_gates(double (&G)[2],
     G[1] = 2 * qrn_lane() + 1 < rows.open ? open[2 * qrn_lane() + 1] : base + sum;
 }
 
-/* Keys of open rows in their place: [d_k][64] floats of this key head. */
+/* Keys of open rows in their place, from this key head's. */
 static __device__ __forceinline__ void gdn_place_open_keys(void *tile, const float *keys, int open,
                                                            int n_threads)
 {
-    for (int i = threadIdx.x; i < WIDTH * GDN_CHUNK; i += n_threads)
-        if (i % GDN_CHUNK < open)
-            *gdn_in_tile(tile, i % GDN_CHUNK, i / GDN_CHUNK) = qrn_bf16_of_float(keys[i]);
+    for (int i = threadIdx.x; i < open * WIDTH; i += n_threads)
+        *gdn_in_tile(tile, i / WIDTH, i % WIDTH) = qrn_bf16_of_float(keys[i]);
 }
 
 #endif
