@@ -76,8 +76,9 @@ static __device__ __forceinline__ void gdn_sum_gates(double (&G)[2],
 static __device__ __forceinline__ void gdn_place_open_keys(void *tile, const float *keys, int open,
                                                            int n_threads)
 {
-    for (int i = threadIdx.x; i < open * WIDTH; i += n_threads)
-        *gdn_in_tile(tile, i / WIDTH, i % WIDTH) = qrn_bf16_of_float(keys[i]);
+    for (int i = threadIdx.x; i < GDN_CHUNK * WIDTH; i += n_threads)
+        if (i / WIDTH < open)
+            *gdn_in_tile(tile, i / WIDTH, i % WIDTH) = qrn_bf16_of_float(keys[i]);
 }
 
 #endif
