@@ -154,7 +154,8 @@ static unsigned walk_bytes(unsigned n_groups)
 }
 
 /* The walk, of few heads cut into columns and parts: one warpgroup a block while every block can
- * have a multiprocessor of its own, two for the parts before. */
+ * have a multiprocessor of its own, two blocks of parts before where they are more than that: fewer ask for
+ * all shared memory, so that none shares a multiprocessor while others stand still. */
 static void walk(struct qrn_cuda_stream *s, struct qrn_gdn_wgmma_params *p, int64_t n_items)
 {
     static const struct qrn_cuda_function narrow = {qrn_cuda_image_gdn_open_wgmma_sm90a,
@@ -172,7 +173,9 @@ static void walk(struct qrn_cuda_stream *s, struct qrn_gdn_wgmma_params *p, int6
     if (p->n_parts < 1) p->n_parts = 1;
     const int64_t n_others = (p->n_parts - 1) * n_items;
     struct qrn_cuda_grid grid = {
-        .n_blocks = 4 * n_others, .n_threads = 160, .shared_bytes = parts_bytes()};
+        .n_blocks = 4 * n_others,
+        .n_threads = 160,
+        .shared_bytes = 4 * n_others > n_multiprocessors ? parts_bytes() : WALK_BYTES};
     qrn_cuda_launch(s, &parts, grid, p);
     if (p->n_parts > 2)
         qrn_cuda_launch(s, &join,
