@@ -245,17 +245,24 @@ static enum qrn_status get_page(struct input *in, struct qrn_seq *seq, struct qr
     return get_whole(in, seq, n_bytes, out, err);
 }
 
+/* Whether it is the beginning of a saved sequence, of any version: two digits. */
+static bool is_of_seq(const struct header *h)
+{
+    for (size_t i = 0; i < sizeof h->version; i++)
+        if (h->version[i] < '0' || h->version[i] > '9') return false;
+    return memcmp(h->magic, MAGIC, sizeof h->magic) == 0;
+}
+
 /* All that the header says fits the model, the options and itself. */
 static enum qrn_status check_header(const struct qrn_model *model, const struct header *h,
                                     struct qrn_error *err)
 {
     const struct qrn_seq_sizes *z = &model->sizes;
-    if (memcmp(h->magic, MAGIC, sizeof h->magic) != 0)
+    if (!is_of_seq(h))
         return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: not a file of a sequence");
     if (memcmp(h->version, VERSION, sizeof h->version) != 0)
         return qrn_fail(err, QRN_ERR_MISMATCH,
-                        "saved sequence: the file is of version %d, wants " VERSION,
-                        (h->version[0] - '0') * 10 + h->version[1] - '0');
+                        "saved sequence: the file is of version %.2s, wants " VERSION, h->version);
     if (h->model_hash != qrn_model_hash(model))
         return qrn_fail(err, QRN_ERR_MISMATCH, "saved sequence: made by another model");
     if (h->state != z->state || h->rows != z->rows || h->history_row != z->history_row ||
