@@ -4,6 +4,7 @@
 #include "backends/cuda/gdn_wgmma_cuda.h"
 #include "backends/cuda/tensor_map.h"
 
+QRN_CUDA_IMAGE(gdn_open_join_sm90a);
 QRN_CUDA_IMAGE(gdn_open_prepare_sm90a);
 QRN_CUDA_IMAGE(gdn_open_wgmma_sm90a);
 
@@ -12,7 +13,7 @@ enum {
     WIDTH = QRN_GDN_WGMMA_WIDTH,
     MOST_PIECES = 60000,
     MOST_PARTS = 64,        /* but the last ones, of all sequences' heads */
-    MOST_OF_A_SEQUENCE = 8, /* they are joined one by one */
+    MOST_OF_A_SEQUENCE = 16, /* they are joined one by one */
     PART_CHUNKS = 16        /* fewer are not worth it */
 };
 
@@ -144,7 +145,7 @@ enum {
 };
 static unsigned parts_bytes(void)
 {
-    const unsigned stage = 3 * QRN_GDN_WGMMA_SQUARE + PIECE_BYTES + 1024;
+    const unsigned stage = 4 * QRN_GDN_WGMMA_SQUARE + PIECE_BYTES + 1024;
     return QRN_GDN_WGMMA_PART_STAGES * stage + 1024 + 1024;
 }
 static unsigned walk_bytes(unsigned n_groups)
@@ -153,44 +154,56 @@ static unsigned walk_bytes(unsigned n_groups)
     return QRN_GDN_WGMMA_STAGES * stage + n_groups * QRN_GDN_WGMMA_SQUARE + 1024;
 }
 
-/* The walk, of few heads cut into columns and parts: one warpgroup a block while every block can
- * have a multiprocessor of its own, two blocks of parts before where they are more than that: fewer ask for
- * all shared memory, so that none shares a multiprocessor while others stand still. */
+/* Parts of each sequence, each of whose blocks has a multiprocessor: before the walk the first part
+ * takes one block, others but the last two; in it all take two narrow ones, or one wide one, which
+ * is slower by 0.4. */
+static int32_t parts_of(const struct qrn_cuda_stream *s, int64_t most, int64_t n_items)
+{
+    const int64_t fitting = s->cuda->n_multiprocessors / n_items, narrow = fitting / 2;
+    int64_t n = (fitting + 3) / 2;
+    if (n > MOST_PARTS / n_items + 1) n = MOST_PARTS / n_items + 1;
+    if (n > MOST_OF_A_SEQUENCE) n = MOST_OF_A_SEQUENCE;
+    if (n > narrow && 6 * narrow >= 5 * n) n = narrow;
+    if (n > most) n = most;
+    return n > 2 ? (int32_t)n : 1;
+}
+
+static void walk_parts(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_params *p,
+                       int64_t n_items)
+{
+    static const struct qrn_cuda_function parts = {qrn_cuda_image_gdn_open_wgmma_sm90a,
+                                                   "qrn_gdn_open_parts", WALK_BYTES},
+                                          join = {qrn_cuda_image_gdn_open_join_sm90a,
+                                                  "qrn_gdn_open_join", 0};
+    if (p->n_parts < 2) return;
+    qrn_cuda_launch(s, &parts,
+                    (struct qrn_cuda_grid){.n_blocks = (2 * (p->n_parts - 1) - 1) * n_items,
+                                           .n_threads = 288,
+                                           .shared_bytes = parts_bytes()},
+                    p);
+    if (p->n_parts < 3) return;
+    qrn_cuda_launch(s, &join,
+                    (struct qrn_cuda_grid){.n_blocks = WIDTH / QRN_GDN_WGMMA_JOINED * n_items,
+                                           .n_threads = 256},
+                    p);
+}
+
+/* The walk, of few heads cut into parts: one warpgroup a block while every block can have a
+ * multiprocessor of its own. */
 static void walk(struct qrn_cuda_stream *s, struct qrn_gdn_wgmma_params *p, int64_t n_items)
 {
     static const struct qrn_cuda_function narrow = {qrn_cuda_image_gdn_open_wgmma_sm90a,
                                                     "qrn_gdn_open_walk_64", WALK_BYTES},
                                           wide = {qrn_cuda_image_gdn_open_wgmma_sm90a,
-                                                  "qrn_gdn_open_walk_128", WALK_BYTES},
-                                          parts = {qrn_cuda_image_gdn_open_wgmma_sm90a,
-                                                   "qrn_gdn_open_parts", WALK_BYTES},
-                                          join = {qrn_cuda_image_gdn_open_wgmma_sm90a,
-                                                  "qrn_gdn_open_join", 0};
-    const int64_t n_multiprocessors = s->cuda->n_multiprocessors, wanted = n_multiprocessors / 2,
-                  fitting = (wanted < MOST_PARTS ? wanted : MOST_PARTS) / n_items;
-    if (p->n_parts > fitting) p->n_parts = (int32_t)fitting;
-    if (p->n_parts > MOST_OF_A_SEQUENCE) p->n_parts = MOST_OF_A_SEQUENCE;
-    if (p->n_parts < 1) p->n_parts = 1;
-    const int64_t n_others = (p->n_parts - 1) * n_items;
-    struct qrn_cuda_grid grid = {
-        .n_blocks = 4 * n_others,
-        .n_threads = 160,
-        .shared_bytes = 4 * n_others > n_multiprocessors ? parts_bytes() : WALK_BYTES};
-    qrn_cuda_launch(s, &parts, grid, p);
-    if (p->n_parts > 2)
-        qrn_cuda_launch(s, &join,
-                        (struct qrn_cuda_grid){.n_blocks = WIDTH / QRN_GDN_WGMMA_JOINED * n_items,
-                                               .n_threads = 128},
-                        p);
-    grid.shared_bytes = walk_bytes(1);
-    if (p->n_parts > 1 || 2 * n_items <= n_multiprocessors) {
-        grid.n_blocks = 2 * p->n_parts * n_items;
-        qrn_cuda_launch(s, &narrow, grid, p);
-        return;
-    }
-    grid = (struct qrn_cuda_grid){
-        .n_blocks = n_items, .n_threads = 384, .shared_bytes = walk_bytes(2)};
-    qrn_cuda_launch(s, &wide, grid, p);
+                                                  "qrn_gdn_open_walk_128", WALK_BYTES};
+    p->n_parts = parts_of(s, p->n_parts, n_items);
+    walk_parts(s, p, n_items);
+    const int64_t n_walks = p->n_parts * n_items;
+    const bool is_narrow = 2 * n_walks <= s->cuda->n_multiprocessors;
+    const struct qrn_cuda_grid grid = {.n_blocks = (is_narrow ? 2 : 1) * n_walks,
+                                       .n_threads = is_narrow ? 160 : 384,
+                                       .shared_bytes = walk_bytes(is_narrow ? 1 : 2)};
+    qrn_cuda_launch(s, is_narrow ? &narrow : &wide, grid, p);
 }
 
 /* Some key heads of all sequences. */

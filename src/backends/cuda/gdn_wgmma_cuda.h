@@ -13,8 +13,8 @@ enum {
     QRN_GDN_WGMMA_WIDTH = 128,     /* d_k and d_v */
     QRN_GDN_WGMMA_PARTS = 8,       /* of a key head, where keys are left behind */
     QRN_GDN_WGMMA_STAGES = 3,      /* chunks in shared memory */
-    QRN_GDN_WGMMA_PART_STAGES = 2, /* of the parts before the last, two blocks a multiprocessor */
-    QRN_GDN_WGMMA_JOINED = 8,      /* columns of a block */
+    QRN_GDN_WGMMA_PART_STAGES = 4, /* of the parts before the last */
+    QRN_GDN_WGMMA_JOINED = 16,     /* columns of a block */
     QRN_GDN_ROUND_ROWS = 4,        /* of a warp at once, where tensors are rounded */
     QRN_GDN_WGMMA_SQUARE = 8192    /* bytes of 64 x 64 bf16 */
 };

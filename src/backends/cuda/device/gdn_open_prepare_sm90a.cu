@@ -314,13 +314,6 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, 4, qrn_gdn_wgmma_params)
     }
 }
 
-/* Four elements of a row, which may lie anywhere. */
-static __device__ __forceinline__ float4 four_at(const float *from)
-{
-    if (qrn_is_aligned(from, 16)) return *(const float4 *)from;
-    return make_float4(from[0], from[1], from[2], from[3]);
-}
-
 /* A row a warp, several of them on their way at once. */
 QRN_DEVICE_FUNCTION(qrn_gdn_open_round, 256, 4, qrn_gdn_round_params)
 {
@@ -332,7 +325,7 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_round, 256, 4, qrn_gdn_round_params)
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             const int64_t r = row + i * step, t = r / p.n_heads;
-            if (r < n) x[i] = four_at(gdn_at(p.from, t, r - t * p.n_heads) + c);
+            if (r < n) x[i] = gdn_four_at(gdn_at(p.from, t, r - t * p.n_heads) + c);
         }
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {

@@ -14,9 +14,9 @@
  * or u and out, operands 32.
  *
  * Where few heads leave multiprocessors idle, parts of a sequence are worked on at once: first what
- * each part does to a state (its own from 0, and its transfer: the same from the identity with v =
- * 0; without q and out, two blocks a multiprocessor), which are joined, then all parts with their
- * true states.
+ * each part but the last does to a state (its own, from 0 but in the first part; and its transfer:
+ * the same from the identity with v = 0), a warpgroup each, two a block; then they are joined
+ * (gdn_open_join_sm90a.cu), then the walk takes all parts with their true states.
  */
 #include "backends/cuda/device/gdn_wgmma.cuh"
 
@@ -44,21 +44,22 @@ template <int n_groups, bool makes_out> struct walker {
     qrn_barrier *full, *empty;
     const gdn_sequence &sequence;
     int h, kh, first; /* first: this warpgroup's column */
+    int n_v;          /* squares of v, of these columns on: of the first warpgroups */
     const qrn_gdn_piece *pieces;
     int64_t piece_step;
     int first_wave, last_wave; /* the latter is not this part's */
 
-    __device__ void load(int wave, int at, bool has_v)
+    __device__ void load(int wave, int at)
     {
         stage_of &s = z.stages[at];
         gdn_rows_of_chunk rows;
         rows.find(sequence, wave);
-        qrn_barrier_arrive_expecting(&full[at], TILE + PIECE + (makes_out ? TILE : 0) +
-                                                    (has_v ? n_groups * SQUARE : 0));
+        qrn_barrier_arrive_expecting(&full[at],
+                                     TILE + PIECE + (makes_out ? TILE : 0) + n_v * SQUARE);
         gdn_load_tile(s.k, &p.k, rows.first, kh, &full[at]);
         if (makes_out) gdn_load_tile(s.q, &p.q, rows.first, kh, &full[at]);
         qrn_bulk_copy(&s.piece, pieces + wave * piece_step, PIECE, &full[at]);
-        for (int i = 0; has_v && i < n_groups; i++)
+        for (int i = 0; i < n_v; i++)
             qrn_tensor_copy(s.v + i * SQUARE, &p.v, first + COLUMNS * i, rows.first, h, &full[at]);
     }
 
@@ -283,12 +284,12 @@ template <int n_groups, bool makes_out> struct walker {
     }
 
     /* By one lane of the last warps. */
-    __device__ void load_all(bool has_v)
+    __device__ void load_all()
     {
         qrn_ring<shared::STAGES> ring;
         for (int wave = first_wave; wave < last_wave; wave++, ring.next()) {
             qrn_barrier_wait(&empty[ring.stage], ring.parity ^ 1);
-            load(wave, ring.stage, has_v);
+            load(wave, ring.stage);
         }
     }
 
@@ -390,7 +391,8 @@ static __device__ void fill_nan(const qrn_gdn_wgmma_params &p, const gdn_sequenc
         to[(q.begin + i / width) * p.c.x.out_token + i % width] = 0x7fc0;
 }
 
-/* Which part of what a block has. */
+/* What a block works on.  Of the first part, which begins with the true state, a block has all
+ * columns of its own state, of the others half of them and of their transfer. */
 template <int n_groups> struct place {
     int64_t item; /* of all sequences' value heads */
     int part, n_parts, first;
@@ -398,26 +400,24 @@ template <int n_groups> struct place {
     __device__ place(const qrn_gdn_wgmma_params &p, bool makes_out)
     {
         enum { SLICES = WIDTH / (COLUMNS * n_groups) };
-        int64_t at = blockIdx.x;
-        first = (int)(at % SLICES) * COLUMNS * n_groups;
-        at /= SLICES;
-        transfers = !makes_out && at % 2;
-        if (!makes_out) at /= 2;
-        n_parts = n_groups == 1 ? p.n_parts : 1;
-        const int mine = makes_out ? n_parts : n_parts - 1;
-        item = at / mine;
-        part = (int)(at - item * mine);
+        const int mine = makes_out ? SLICES * p.n_parts : 2 * (p.n_parts - 1) - 1;
+        item = (int)blockIdx.x / mine;
+        int at = (int)blockIdx.x - (int)item * mine, slices = SLICES;
+        if (!makes_out) at++, slices = 2;
+        n_parts = p.n_parts;
+        part = at / slices;
+        transfers = !makes_out && part > 0;
+        first = makes_out || transfers ? at % slices * COLUMNS * (makes_out ? n_groups : 1) : 0;
     }
 };
 
 /* The first part's start, before others write there. */
 static __device__ void keep_start(qrn_gdn_part &part, const float *state, const float *u,
-                                  int n_open, int first)
+                                  int n_open)
 {
-    for (int i = threadIdx.x; i < WIDTH * COLUMNS; i += blockDim.x) {
-        const int at = i / COLUMNS * WIDTH + first + i % COLUMNS;
-        part.transfer[at] = state[at];
-        if (i / COLUMNS < n_open) part.u[at] = u[at];
+    for (int i = threadIdx.x; i < WIDTH * WIDTH / 4; i += blockDim.x) {
+        ((float4 *)part.transfer)[i] = gdn_four_at(state + 4 * i);
+        if (i < n_open * WIDTH / 4) ((float4 *)part.u)[i] = gdn_four_at(u + 4 * i);
     }
 }
 
@@ -425,7 +425,7 @@ template <int n_groups, bool makes_out>
 static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char *memory)
 {
     typedef wgmma_shared<n_groups, makes_out> shared;
-    enum { STAGES = shared::STAGES };
+    enum { STAGES = shared::STAGES, SHARES_REGISTERS = n_groups > 1 && makes_out };
     __shared__ qrn_barrier full[STAGES], empty[STAGES];
     __shared__ gdn_sequence sequence;
     const place<n_groups> at(p, makes_out);
@@ -445,8 +445,8 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
     }
     if (at.transfers) /* their v is 0 */
         for (int n = 0; n < STAGES; n++)
-            for (int i = threadIdx.x; i < n_groups * SQUARE / 16; i += blockDim.x)
-                ((uint4 *)z.stages[n].v)[i] = make_uint4(0, 0, 0, 0);
+            for (int i = threadIdx.x; i < SQUARE / 16; i += blockDim.x)
+                ((uint4 *)(z.stages[n].v + (n_groups - 1) * SQUARE))[i] = make_uint4(0, 0, 0, 0);
     __syncthreads();
     if (sequence.unknown && makes_out && at.part == 0)
         fill_nan(p, sequence, h, at.first, COLUMNS * n_groups);
@@ -460,15 +460,13 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
     const float *state = g.state + (int64_t)h * WIDTH * WIDTH,
                 *u = g.u + (int64_t)h * GDN_CHUNK * WIDTH;
     qrn_gdn_part *const parts = p.parts + at.item * (at.n_parts - 1);
-    if (at.transfers && at.part == 0) {
-        keep_start(parts[0], state, u, g.open, at.first);
-        return;
-    }
+    if (!makes_out && at.part == 0) keep_start(parts[0], state, u, g.open);
     if (makes_out && at.n_parts > 1) {
         state = at.part ? parts[at.part - 1].own : parts[0].transfer;
         u = parts[0].u;
     }
     const int group = (int)(threadIdx.x / 128) % n_groups;
+    const bool transfers = at.transfers && group > 0;
     walker<n_groups, makes_out> w{p,
                                   z,
                                   full,
@@ -476,24 +474,25 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
                                   sequence,
                                   h,
                                   kh,
-                                  at.first + group * COLUMNS,
+                                  at.first + (at.transfers ? 0 : group * COLUMNS),
+                                  at.transfers ? 1 : n_groups,
                                   p.pieces + gdn_first_number(sequence) * n_items + mine,
                                   n_items,
                                   first_wave,
                                   last_wave};
     if (threadIdx.x < 128 * n_groups) {
-        if (n_groups > 1) qrn_registers_more<240>();
+        if (SHARES_REGISTERS) qrn_registers_more<240>();
         float S[64] = {};
-        if (at.transfers)
+        if (transfers)
             w.identity(S);
         else if (makes_out || at.part == 0)
             w.load_state(S, state);
         w.walk(S, u);
         if (!makes_out)
-            w.store_state(S, at.transfers ? parts[at.part].transfer : parts[at.part].own);
+            w.store_state(S, transfers ? parts[at.part].transfer : parts[at.part].own);
     } else {
-        if (n_groups > 1) qrn_registers_fewer<24>();
-        if (threadIdx.x == 128 * n_groups) w.load_all(!at.transfers);
+        if (SHARES_REGISTERS) qrn_registers_fewer<24>();
+        if (threadIdx.x == 128 * n_groups) w.load_all();
     }
 }
 
@@ -510,46 +509,8 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_walk_128, 384, 1, qrn_gdn_wgmma_params)
 }
 
 /* What the parts but the last one of a sequence do to its state. */
-QRN_DEVICE_FUNCTION(qrn_gdn_open_parts, 160, 2, qrn_gdn_wgmma_params)
+QRN_DEVICE_FUNCTION(qrn_gdn_open_parts, 288, 1, qrn_gdn_wgmma_params)
 {
     QRN_DYNAMIC_SHARED(char, memory);
-    walk<1, false>(p, memory);
-}
-
-/* From part to part: own = transfer * the own before + own, in float32.  A block has 8 columns of a
- * value head of a sequence, a thread a row of them; all loads of a part are on their way at once. */
-QRN_DEVICE_FUNCTION(qrn_gdn_open_join, 128, 2, qrn_gdn_wgmma_params)
-{
-    enum { AT_ONCE = QRN_GDN_WGMMA_JOINED, BLOCKS = WIDTH / AT_ONCE };
-    __shared__ __align__(16) float before[WIDTH][AT_ONCE];
-    const int r = threadIdx.x, first = (int)(blockIdx.x % BLOCKS) * AT_ONCE;
-    qrn_gdn_part *part = p.parts + blockIdx.x / BLOCKS * (p.n_parts - 1);
-    float x[AT_ONCE];
-#pragma unroll
-    for (int j = 0; j < AT_ONCE; j++) x[j] = part->own[r * WIDTH + first + j];
-    for (int n = 1; n < p.n_parts - 1; n++) {
-        float4 m[WIDTH / 4];
-        part++;
-#pragma unroll
-        for (int i = 0; i < WIDTH / 4; i++)
-            m[i] = *(const float4 *)(part->transfer + r * WIDTH + 4 * i);
-        __syncthreads();
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            before[r][j] = x[j];
-            x[j] = part->own[r * WIDTH + first + j];
-        }
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < WIDTH / 4; i++)
-#pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) {
-                x[j] = fmaf(m[i].x, before[4 * i][j], x[j]);
-                x[j] = fmaf(m[i].y, before[4 * i + 1][j], x[j]);
-                x[j] = fmaf(m[i].z, before[4 * i + 2][j], x[j]);
-                x[j] = fmaf(m[i].w, before[4 * i + 3][j], x[j]);
-            }
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) part->own[r * WIDTH + first + j] = x[j];
-    }
+    walk<2, false>(p, memory);
 }

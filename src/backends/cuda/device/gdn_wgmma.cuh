@@ -72,6 +72,13 @@ static __device__ __forceinline__ void gdn_sum_gates(double (&G)[2],
     G[1] = 2 * qrn_lane() + 1 < rows.open ? open[2 * qrn_lane() + 1] : base + sum;
 }
 
+/* Four elements of a row, which may lie anywhere. */
+static __device__ __forceinline__ float4 gdn_four_at(const float *from)
+{
+    if (qrn_is_aligned(from, 16)) return *(const float4 *)from;
+    return make_float4(from[0], from[1], from[2], from[3]);
+}
+
 /* Keys of open rows in their place, from this key head's. */
 static __device__ __forceinline__ void gdn_place_open_keys(void *tile, const float *keys, int open,
                                                            int n_threads)
