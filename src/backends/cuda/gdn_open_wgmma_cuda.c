@@ -135,23 +135,24 @@ static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
     return p;
 }
 
-/* Shared memory, and 1 KiB to align it. */
+/* Shared memory, and 1 KiB to align it; barriers. */
 enum {
     GATES_BYTES = 3 * 4 * CHUNK * 4, /* of four value heads */
-    PIECE_BYTES = 2 * QRN_GDN_WGMMA_SQUARE + 2048,
+    PIECE_BYTES = 2 * QRN_GDN_WGMMA_SQUARE + 1024,
     PREPARE_BYTES = 4 * QRN_GDN_WGMMA_SQUARE + sizeof(struct qrn_gdn_piece) + GATES_BYTES + 1024,
     PREPARE_AT_ONCE = 4,    /* blocks of a multiprocessor */
-    WALK_BYTES = 226 * 1024 /* at most: barriers are in the rest */
+    BARRIER_BYTES = 128,
+    WALK_BYTES = 226 * 1024 /* at most */
 };
 static unsigned parts_bytes(void)
 {
     const unsigned stage = 4 * QRN_GDN_WGMMA_SQUARE + PIECE_BYTES + 1024;
-    return QRN_GDN_WGMMA_PART_STAGES * stage + 1024 + 1024;
+    return QRN_GDN_WGMMA_PART_STAGES * stage + 1024 + BARRIER_BYTES + 1024;
 }
 static unsigned walk_bytes(unsigned n_groups)
 {
     const unsigned stage = 4 * QRN_GDN_WGMMA_SQUARE + PIECE_BYTES + n_groups * QRN_GDN_WGMMA_SQUARE;
-    return QRN_GDN_WGMMA_STAGES * stage + n_groups * QRN_GDN_WGMMA_SQUARE + 1024;
+    return QRN_GDN_WGMMA_STAGES * stage + n_groups * QRN_GDN_WGMMA_SQUARE + BARRIER_BYTES + 1024;
 }
 
 /* Parts of each sequence, each of whose blocks has a multiprocessor: before the walk the first part
@@ -178,7 +179,7 @@ static void walk_parts(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_par
     if (p->n_parts < 2) return;
     qrn_cuda_launch(s, &parts,
                     (struct qrn_cuda_grid){.n_blocks = (2 * (p->n_parts - 1) - 1) * n_items,
-                                           .n_threads = 288,
+                                           .n_threads = 384,
                                            .shared_bytes = parts_bytes()},
                     p);
     if (p->n_parts < 3) return;

@@ -21,7 +21,7 @@ enum {
 
 /* Of one chunk and value head.  Rows of a chunk are its tokens 0 .. 63. */
 struct qrn_gdn_gates {
-    float v[64], p[64]; /* rhs = v V - p S0 k: beta and beta exp(G); 1 and 0 of open rows */
+    float p[64];        /* rhs = V - p S0 k: exp(G); 0 of open rows */
     float q[64];        /* scale exp(G) */
     float edge[64];     /* exp(G_C - G) */
     float last[4];      /* exp(G_C), four times */
@@ -29,7 +29,7 @@ struct qrn_gdn_gates {
 
 /* The squares lie as wgmma reads them: qrn_in_atom. */
 struct qrn_gdn_piece {
-    uint8_t inverse[QRN_GDN_WGMMA_SQUARE]; /* u = inverse rhs */
+    uint8_t inverse[QRN_GDN_WGMMA_SQUARE]; /* times beta of columns, 1 of open ones: u = inverse rhs */
     uint8_t scores[QRN_GDN_WGMMA_SQUARE];  /* scale exp(G_r - G_s) q_r.k_s, s <= r */
     struct qrn_gdn_gates gates;
 };

@@ -13,12 +13,21 @@ enum { WIDTH = QRN_GDN_WGMMA_WIDTH, SQUARE = QRN_GDN_WGMMA_SQUARE, TILE = 2 * SQ
 /* Rows of a chunk: first is the token of row 0, below 0 if that would come before the tensor. */
 struct gdn_rows_of_chunk {
     int first, open, end; /* rows open .. end - 1 are the call's */
-    __device__ void find(const gdn_sequence &q, int wave)
+    __device__ bool are_all() const { return open == 0 && end == GDN_CHUNK; }
+};
+
+/* Of a sequence's chunks. */
+struct gdn_rows_of_sequence {
+    int first, open, end; /* of wave 0, whose end may be far behind it */
+    __device__ explicit gdn_rows_of_sequence(const gdn_sequence &q)
     {
-        const int64_t edge = (q.first_chunk() + wave) * GDN_CHUNK, left = q.position + q.n - edge;
-        first = (int)(q.begin + edge - q.position);
-        open = wave ? 0 : (int)(q.position - edge);
-        end = left < GDN_CHUNK ? (int)left : GDN_CHUNK;
+        open = (int)(q.position - q.first_chunk() * GDN_CHUNK);
+        first = (int)q.begin - open;
+        end = open + (int)q.n;
+    }
+    __device__ __forceinline__ gdn_rows_of_chunk of(int wave) const
+    {
+        return {first + wave * GDN_CHUNK, wave ? 0 : open, min(end - wave * GDN_CHUNK, (int)GDN_CHUNK)};
     }
 };
 

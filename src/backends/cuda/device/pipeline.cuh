@@ -235,6 +235,17 @@ template <class T> static __device__ __forceinline__ void qrn_hold_shared(T *&p)
 #endif
 }
 
+/* A pointer to shared memory which all lanes of the warp have alike: what is worked out from it need be worked
+ * out once for all of them.  All lanes of the warp come here. */
+template <class T> static __device__ __forceinline__ T *qrn_uniform_shared(T *p)
+{
+#ifndef QRN_EMULATED
+    const uint32_t address = __shfl_sync(QRN_ALL_OF_WARP, qrn_shared_address(p), 0);
+    p = (T *)__cvta_shared_to_generic(address);
+#endif
+    return p;
+}
+
 /* A ring's stage and parity, moved on round after round. */
 template <int n_stages> struct qrn_ring {
     int stage = 0, parity = 0;

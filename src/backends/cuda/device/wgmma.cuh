@@ -46,10 +46,10 @@ static __device__ __forceinline__ uint64_t qrn_tile_by_rows(const void *tile, in
            (uint64_t)((apart & 0x3ffff) >> 4) << 16 | (uint64_t)(QRN_ATOM >> 4) << 32 |
            (uint64_t)1 << 62;
 }
-/* The tile n bytes further; n is a multiple of 16. */
+/* The tile n bytes further; n is a multiple of 16.  The upper word stays as it is. */
 static __device__ __forceinline__ uint64_t qrn_tile_moved(uint64_t tile, int n)
 {
-    return tile + (uint64_t)(n >> 4);
+    return (tile & ~(uint64_t)0xffffffff) | ((uint32_t)tile + (uint32_t)(n >> 4));
 }
 
 enum { QRN_BY_K = 0, QRN_BY_ROWS = 1 };
