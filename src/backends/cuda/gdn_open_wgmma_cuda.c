@@ -137,9 +137,9 @@ static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
 
 /* Shared memory, and 1 KiB to align it; barriers. */
 enum {
-    GATES_BYTES = 3 * 4 * CHUNK * 4, /* of four value heads */
+    GATES_BYTES = 3 * 4 * CHUNK * 4 + 128, /* of four value heads; pointers */
     PIECE_BYTES = 2 * QRN_GDN_WGMMA_SQUARE + 1024,
-    PREPARE_BYTES = 4 * QRN_GDN_WGMMA_SQUARE + sizeof(struct qrn_gdn_piece) + GATES_BYTES + 1024,
+    PREPARE_BYTES = 6 * QRN_GDN_WGMMA_SQUARE + GATES_BYTES + 1024,
     PREPARE_AT_ONCE = 4,    /* blocks of a multiprocessor */
     BARRIER_BYTES = 128,
     WALK_BYTES = 226 * 1024 /* at most */
