@@ -14,7 +14,6 @@ enum {
     ENOUGH_BLOCKS = 264,
     PLAIN_ROWS = 16,
     PLAIN_DIMS = 256,
-    MERGE_DIMS = 64,
     MOST_SPLITS = 65535
 };
 #define MOST_PARTIAL_BYTES ((double)(256 << 20))
@@ -153,8 +152,9 @@ static void merge_runs(struct qrn_cuda_stream *stream, struct qrn_attention_para
         stream, &f,
         (struct qrn_cuda_grid){.n_blocks = p->n_batch * p->n_tiles,
                                .n_blocks_y = (unsigned)p->n_kv_heads,
-                               .n_blocks_z = (unsigned)((p->d_v + MERGE_DIMS - 1) / MERGE_DIMS),
-                               .n_threads = MERGE_DIMS},
+                               .n_blocks_z = (unsigned)((p->d_v + QRN_ATTENTION_MERGE_DIMS - 1) /
+                                                        QRN_ATTENTION_MERGE_DIMS),
+                               .n_threads = QRN_ATTENTION_MERGE_RUNS},
         p);
 }
 

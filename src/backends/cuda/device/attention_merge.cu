@@ -8,13 +8,10 @@
 #include "backends/cuda/device/attention.cuh"
 #include "backends/cuda/device/mma.cuh"
 
-enum {
-    DIMS = 64,
-    RUNS = 64
-}; /* dimensions of a block, a thread each; runs that are copied at once */
+enum { DIMS = QRN_ATTENTION_MERGE_DIMS, RUNS = QRN_ATTENTION_MERGE_RUNS, AHEAD = 3 };
 
 struct merge_shared {
-    float o[2][RUNS][DIMS];
+    float o[AHEAD][RUNS][DIMS];
     float a[RUNS], b[RUNS], l[RUNS],
         most[2]; /* a: -1 where a run is empty, and then b is 0, l -0 */
 };
@@ -32,12 +29,12 @@ static __device__ __forceinline__ void copy_runs(const qrn_attention_params &p, 
                                                  int first, int n, int d, merge_shared &s)
 {
     const int64_t stride = QRN_ATTENTION_PARTIAL(p.d_v);
-    const int of_row = DIMS / 4, lines = DIMS / of_row;
+    const int of_row = DIMS / 4, lines = RUNS / of_row;
     const int x = (int)threadIdx.x % of_row * 4, line = (int)threadIdx.x / of_row;
-    float *to = &s.o[first / RUNS % 2][line][x];
+    float *to = &s.o[first / RUNS % AHEAD][line][x];
     from += (first + line) * stride + d + x;
     const bool reads = d + x < p.d_v;
-#pragma unroll 4
+#pragma unroll
     for (int i = 0; i < RUNS; i += lines)
         if (reads && first + i + line < n) qrn_copy16_async(to + i * DIMS, from + i * stride, 16);
     qrn_copies_commit();
@@ -87,13 +84,14 @@ QRN_DEVICE_FUNCTION_LATE(qrn_attention_merge_runs, 64, 6, qrn_attention_params)
     const float *from = qrn_attention_partial(p, t, row, first_run);
     const int d = (int)blockIdx.z * DIMS;
     float most = QRN_MINUS_INFINITY, l = 0.0f, o = 0.0f;
-    copy_runs(p, from, 0, n, d, s);
+#pragma unroll
+    for (int i = 0; i < AHEAD - 1; i++) copy_runs(p, from, i * RUNS, n, d, s);
     for (int first = 0; first < n; first += RUNS) {
-        copy_runs(p, from, first + RUNS, n, d, s);
+        copy_runs(p, from, first + (AHEAD - 1) * RUNS, n, d, s);
         most = factors(p, from, first, n, most, s);
-        qrn_copies_wait<1>();
+        qrn_copies_wait<AHEAD - 1>();
         __syncthreads();
-        const float *mine = &s.o[first / RUNS % 2][0][threadIdx.x];
+        const float *mine = &s.o[first / RUNS % AHEAD][0][threadIdx.x % DIMS];
         const int count = min(n - first, (int)RUNS);
 #pragma unroll 8
         for (int i = 0; i < count; i++) {
@@ -104,7 +102,7 @@ QRN_DEVICE_FUNCTION_LATE(qrn_attention_merge_runs, 64, 6, qrn_attention_params)
         }
         __syncthreads();
     }
-    if (d + (int)threadIdx.x >= p.d_v) return;
+    if (threadIdx.x >= DIMS || d + (int)threadIdx.x >= p.d_v) return;
     qrn_attention_out(p, t, row)[d + threadIdx.x] = t.bad       ? __uint_as_float(0x7fc00000u)
                                                     : l == 0.0f ? 0.0f
                                                                 : o / l;

@@ -75,6 +75,7 @@ static __device__ __forceinline__ void qrn_chain_ask_residual(const qrn_matmul_c
     const char *from = (const char *)(uintptr_t)p.residual;
     for (int i = (int)threadIdx.x; from && i < p.n_residual / 4; i += 32 * QRN_STREAM_WARPS)
         qrn_copy16_async((char *)s.sum + 16 * i, from + 16 * i, 16);
+    qrn_copies_commit();
 }
 
 template <class Weights>
@@ -82,6 +83,7 @@ static __device__ __forceinline__ void qrn_chain_make_x(const Weights &weights, 
                                                         uint32_t epoch, const qrn_chain_shared &s)
 {
     const qrn_chain_link &l = p.link[i];
+    qrn_copies_wait<0>(); /* the residual stream */
     qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
     if (l.row.kind == QRN_CHAIN_NORM)
         qrn_chain_norm<Weights>(l.row, qrn_chain_words(p, epoch, p.link[i - 1].words), s);
@@ -116,9 +118,9 @@ static __device__ __forceinline__ void qrn_chain_multiplies(const Weights &weigh
             qrn_grid_waits();
             weights.begins(s, false);
             epoch = qrn_chain_epoch(p);
-            qrn_chain_ask_residual(p, s);
         }
         qrn_chain_make_x(weights, p, i, epoch, s);
+        if (i == 0) qrn_chain_ask_residual(p, s); /* behind x, which is wanted sooner */
         for (; walk.end; walk.next_piece(share, n_panels)) {
             const int n = walk.end - walk.panel, n_stages = weights.stages(l, n);
             while (next < n_stages) {
