@@ -10,7 +10,7 @@ QRN_PARAMS_BEGIN
 
 enum {
     QRN_STREAM_PANELS = 4,  /* of a stage, at most */
-    QRN_STREAM_TEAM = 2,    /* warps that share a stage */
+    QRN_STREAM_TEAM = 4,    /* warps that share a stage */
     QRN_STREAM_COLUMNS = 8, /* rows of x at once, at most */
     QRN_STREAM_STAGES = 14, /* at most */
     QRN_STREAM_X = 144,      /* bytes of 128 k of a row of x in shared memory: codes, eight sums */

@@ -85,7 +85,7 @@ static __device__ __forceinline__ void qrn_chain_take_q8(const uint32_t *pieces,
 /* --- weights --- */
 
 template <int dtype> struct qrn_chain_packed : qrn_chain_plain {
-    enum { TEAM = QRN_STREAM_PANELS, ADDED = 2, ALIGNMENT = 1 };
+    enum { TEAM = QRN_STREAM_TEAM, ADDED = 2, ALIGNMENT = 1 };
     template <int N> using pieces = qrn_chain_q8_pieces<dtype, N>;
 
     const qrn_matmul_chain_params &p;
