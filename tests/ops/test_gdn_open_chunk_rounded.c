@@ -131,6 +131,56 @@ static void test_rounded_parts(void **state)
     rounded_parts("4");  /* 3, which it takes whole */
 }
 
+/* A short sequence beside a long one that is cut into parts: its last chunks, which leave their states
+ * and rows in one memory, are not worked on at once (an emulated device would not show that they are).
+ * Against the same one alone, whose memory is apart. */
+static void test_rounded_parts_of_short(void **state)
+{
+    enum { LONG = 96 * C, SHORT = 2 * C + 10, TOTAL = LONG + SHORT };
+    (void)state;
+    const struct shape *z = &wide_shapes[0];
+    struct devices d;
+    struct mem m = {0};
+    struct rng r = {29};
+    setenv("QRN_EMULATED_MULTIPROCESSORS", "12", 1); /* 3 parts, on a GPU as well */
+    devices_open_for(&d, 1, QRN_OP_gdn_open_chunk);
+    unsetenv("QRN_EMULATED_MULTIPROCESSORS");
+    struct qrn_device *dev = d.dev[d.n - 1];
+    struct tokens w = make_tokens(&m, &r, z, TOTAL, MILD);
+    round_tokens(&m, &w, is_gpu(dev) ? QRN_BF16 : QRN_F32);
+    struct qrn_tensor out = mem_tensor(&m, w.q.dtype, 3, (const int64_t[]){TOTAL, 1, z->d_v});
+    struct sequence first = make_sequence(&m, z, false), in_place = make_sequence(&m, z, true),
+                    alone = make_sequence(&m, z, false);
+    start(&first, z, 1);
+    start(&in_place, z, 2);
+    start(&alone, z, 2);
+    struct call *both = make_call(&m), *one = make_call(&m);
+    call_add(both, 0, &first, LONG);
+    call_add(both, 1, &in_place, SHORT);
+    call_finish(both, 2, &w, out);
+    run(dev, NULL, &both->args);
+    struct tokens last = w;
+    struct qrn_tensor *const all[] = {&last.q, &last.k, &last.v, &last.g, &last.beta};
+    for (int i = 0; i < 5; i++) *all[i] = qrn_tensor_slice(*all[i], 0, LONG, SHORT);
+    call_add(one, 0, &alone, SHORT);
+    call_finish(one, 1, &last, qrn_tensor_slice(out, 0, LONG, SHORT));
+    run(dev, NULL, &one->args);
+    const size_t u = (size_t)(C * 8 * z->n_v_heads + C * 4 * z->n_k_heads * z->d_k);
+    const int64_t n_u = SHORT % C * z->d_v, n_state = z->d_k * z->d_v;
+    double *want = calloc((size_t)(n_u + n_state), sizeof *want);
+    for (int64_t i = 0; i < n_u; i++)
+        want[i] = (double)((const float *)(const void *)((char *)alone.rows[0] + u))[i];
+    for (int64_t i = 0; i < n_state; i++) want[n_u + i] = (double)alone.state[0][i];
+    const struct qrn_tensor rows = {.data = (char *)in_place.rows[0] + u, .dtype = QRN_F32},
+                            end = {.data = in_place.state[0], .dtype = QRN_F32};
+    const double e_u = norm_error(&rows, want, n_u), e_state = norm_error(&end, want + n_u, n_state);
+    if (!(e_u <= 1e-2 && e_state <= 1e-2))
+        fail_msg("short beside long: u %.3g, state %.3g of the norm, 1e-2 allowed", e_u, e_state);
+    free(want);
+    devices_close(&d);
+    mem_free_all(&m);
+}
+
 static void test_rounded_sequence(void **state)
 {
     (void)state;
@@ -204,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounded_sequence),
         cmocka_unit_test(test_rounded_parts),
+        cmocka_unit_test(test_rounded_parts_of_short),
         cmocka_unit_test(test_rounded_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,9 +84,11 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
     if (sequence.unknown && makes_out && at.part == 0)
         fill_nan(p, sequence, h, at.first, COLUMNS * n_groups);
     if (sequence.unknown || sequence.n == 0) return;
-    const int n_waves = sequence.n_segments(), each = (n_waves + at.n_parts - 1) / at.n_parts,
-              first_wave = min(at.part * each, n_waves),
-              last_wave = min(first_wave + each, n_waves);
+    const int n_waves = sequence.n_segments(), each = (n_waves + at.n_parts - 1) / at.n_parts;
+    int first_wave = min(at.part * each, n_waves), last_wave = min(first_wave + each, n_waves);
+    /* The last two chunks are of one part: what they leave may be one memory. */
+    if (last_wave == n_waves - 1) last_wave = n_waves;
+    if (at.part > 0 && first_wave == n_waves - 1) first_wave = n_waves;
     if (makes_out && first_wave == last_wave) return;
     gdn_segment g;
     g.find(p.c, sequence, 0);
