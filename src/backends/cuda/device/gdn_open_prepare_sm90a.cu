@@ -155,7 +155,7 @@ struct preparer {
     }
     __device__ __forceinline__ void put_scores(int r, int s, float x, float y)
     {
-        *(uint32_t *)(z.scores[0] + qrn_in_atom(r, 2 * s)) = qrn_bf16_pair(x, y);
+        *(uint32_t *)((char *)z.scores + qrn_in_atom(r, 2 * s)) = qrn_bf16_pair(x, y);
     }
 
     /* The warp's diagonal block, its inverse D in its place: its halves of 8 by substitution, half a

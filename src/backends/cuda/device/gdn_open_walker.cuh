@@ -254,6 +254,7 @@ template <int n_groups, bool makes_out> struct walker {
             n = rows.end - rows.open;
         }
     };
+
     __device__ __forceinline__ void put_unaligned(const float (&x)[32],
                                                   const gdn_rows_of_chunk &rows) const
     {
