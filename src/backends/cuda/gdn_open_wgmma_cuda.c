@@ -23,7 +23,7 @@ _Static_assert(sizeof(struct qrn_gdn_piece) % 16 == 0, "for bulk copies");
  * below a gigabyte, and f32 tensors rounded. */
 struct plan {
     int64_t n_numbers, n_k_heads, n_launches;
-    size_t pieces_bytes, parts_bytes, q_bytes, v_bytes;
+    size_t pieces_bytes, parts_bytes, open_bytes, q_bytes, v_bytes;
 };
 
 /* Of a sequence. */
@@ -43,6 +43,7 @@ static struct plan plan_of(const struct qrn_gdn_open_chunk_args *a)
     p.pieces_bytes = (size_t)(p.n_numbers * p.n_k_heads * ratio) * sizeof(struct qrn_gdn_piece);
     p.pieces_bytes = (p.pieces_bytes + 255) / 256 * 256;
     if (most_parts(a) > 1) p.parts_bytes = MOST_PARTS * sizeof(struct qrn_gdn_part);
+    p.open_bytes = (size_t)(a->position.shape[0] * p.n_k_heads) * 2 * QRN_GDN_WGMMA_SQUARE;
     if (a->q.dtype == QRN_BF16) return p;
     p.q_bytes = (size_t)(n_tokens * n_k_heads * WIDTH) * 2;
     p.v_bytes = (size_t)(n_tokens * n_v_heads * WIDTH) * 2;
@@ -53,7 +54,7 @@ static size_t scratch(const void *args, int n_threads)
 {
     const struct plan p = plan_of(args);
     (void)n_threads;
-    return p.pieces_bytes + p.parts_bytes + 2 * p.q_bytes + p.v_bytes;
+    return p.pieces_bytes + p.parts_bytes + p.open_bytes + 2 * p.q_bytes + p.v_bytes;
 }
 
 /* A tensor [n_tokens, n_heads, 128] of bf16 by boxes of 64 tokens and columns. */
@@ -112,7 +113,8 @@ static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
                                              const struct plan *plan)
 {
     struct qrn_tensor q = a->q, k = a->k, v = a->v;
-    const CUdeviceptr rounded = s->scratch + plan->pieces_bytes + plan->parts_bytes;
+    const CUdeviceptr open_keys = s->scratch + plan->pieces_bytes + plan->parts_bytes,
+                      rounded = open_keys + plan->open_bytes;
     if (q.dtype == QRN_F32) {
         round_to(s, &q, rounded);
         round_to(s, &k, rounded + plan->q_bytes);
@@ -122,6 +124,7 @@ static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
         .c = qrn_gdn_open_chunk_params(a, WIDTH),
         .pieces = (struct qrn_gdn_piece *)(uintptr_t)s->scratch,
         .parts = (struct qrn_gdn_part *)(uintptr_t)(s->scratch + plan->pieces_bytes),
+        .open_keys = (uint8_t *)(uintptr_t)open_keys,
         .n_parts = (int32_t)most_parts(a),
         .n_numbers = plan->n_numbers,
         .out_is_bf16 = a->out.dtype == QRN_BF16,
@@ -226,8 +229,6 @@ static void run_heads(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_para
 
 static void run(void *stream, const void *args)
 {
-    static const struct qrn_cuda_function leave = {qrn_cuda_image_gdn_open_prepare_sm90a,
-                                                   "qrn_gdn_open_leave", 0};
     struct qrn_cuda_stream *s = stream;
     const struct qrn_gdn_open_chunk_args *a = args;
     const struct plan plan = plan_of(a);
@@ -238,11 +239,6 @@ static void run(void *stream, const void *args)
         p.n_k_heads = left < plan.n_k_heads ? left : plan.n_k_heads;
         run_heads(s, &p);
     }
-    qrn_cuda_launch(
-        s, &leave,
-        (struct qrn_cuda_grid){.n_blocks = a->position.shape[0] * n_k_heads * QRN_GDN_WGMMA_PARTS,
-                               .n_threads = QRN_THREADS},
-        &p);
 }
 
 const struct qrn_kernel qrn_cuda_gdn_open_chunk_wgmma = {

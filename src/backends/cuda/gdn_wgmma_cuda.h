@@ -11,7 +11,6 @@ QRN_PARAMS_BEGIN
 
 enum {
     QRN_GDN_WGMMA_WIDTH = 128,     /* d_k and d_v */
-    QRN_GDN_WGMMA_PARTS = 8,       /* of a key head, where keys are left behind */
     QRN_GDN_WGMMA_STAGES = 3,      /* chunks in shared memory */
     QRN_GDN_WGMMA_PART_STAGES = 4, /* of the parts before the last */
     QRN_GDN_WGMMA_JOINED = 16,     /* columns of a block */
@@ -53,10 +52,12 @@ struct qrn_gdn_wgmma_params {
     int64_t n_numbers;               /* of pieces' */
     int64_t first_k_head, n_k_heads; /* this launch's */
     struct qrn_gdn_part *parts;      /* of each sequence's value heads, n_parts each */
+    uint8_t *open_keys; /* of each sequence and key head, if rows of its first chunk are open, that chunk's
+                           keys as they lie in shared memory: the old rows are then read no more */
     int32_t n_shares;                /* of a key head's value heads, for gdn_open_prepare */
     int32_t n_parts;                 /* of a sequence, worked on at once; 1: parts is not used */
     int32_t out_is_bf16, out_is_aligned; /* rows of out, to 16 bytes */
-    uint8_t rest[40];
+    uint8_t rest[32];
 };
 
 /* A tensor [n_tokens, n_heads, 128] of f32 rounded to bf16 without gaps. */

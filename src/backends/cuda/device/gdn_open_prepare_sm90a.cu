@@ -399,6 +399,9 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, 4, qrn_gdn_wgmma_params)
                             THREADS);
         qrn_fence_async();
         __syncthreads();
+        uint8_t *to = p.open_keys + (sequence.s * p.n_k_heads + of_wave) * TILE;
+        for (int i = threadIdx.x; share == 0 && i < TILE / 16; i += THREADS)
+            ((uint4 *)to)[i] = ((const uint4 *)z.tiles)[i];
     }
     float kk[32], qk[32];
     multiply_tiles(z.tiles, kk, qk);
@@ -447,53 +450,5 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_round, 256, 4, qrn_gdn_round_params)
                 *(uint2 *)(p.to + (r * WIDTH + c) / 2) =
                     make_uint2(qrn_bf16_pair(x[i].x, x[i].y), qrn_bf16_pair(x[i].z, x[i].w));
         }
-    }
-}
-
-/* What stays of a sequence's last two chunks besides u: keys and G, when nobody reads the old
- * ones any more; the older chunk first, as both may be one memory.  A block has some rows of a
- * key head's keys and some of its value heads. */
-QRN_DEVICE_FUNCTION(qrn_gdn_open_leave, 256, 4, qrn_gdn_wgmma_params)
-{
-    enum { PARTS = QRN_GDN_WGMMA_PARTS, ROWS = GDN_CHUNK / PARTS, AT_ONCE = 256 / WIDTH };
-    static_assert(ROWS % AT_ONCE == 0, "");
-    const qrn_gdn_open_chunk_params &c = p.c;
-    const int64_t item = blockIdx.x / PARTS, s = item / c.x.heads.n_k,
-                  kh = item - s * c.x.heads.n_k, ratio = c.x.heads.n_v / c.x.heads.n_k;
-    const int part = (int)(blockIdx.x % PARTS);
-    gdn_sequence q;
-    q.find(c, s);
-    const int n_waves = q.unknown ? 0 : q.n_segments();
-    for (int wave = n_waves > 2 ? n_waves - 2 : 0; wave < n_waves; wave++) {
-        gdn_segment g;
-        g.find(c, q, wave);
-        const gdn_rows_of_chunk rows = gdn_rows_of_sequence(q).of(wave);
-        float x[ROWS / AT_ONCE];
-        const int e = (int)threadIdx.x % WIDTH, r0 = part * ROWS + (int)threadIdx.x / WIDTH;
-#pragma unroll /* loads at once */
-        for (int i = 0; i < ROWS / AT_ONCE; i++) {
-            const int r = r0 + i * AT_ONCE;
-            const int64_t from = (rows.first + r) * c.x.k.token + kh * c.x.k.head + e;
-            x[i] = 0.0f;
-            if (r < rows.open || r >= rows.end) continue;
-            x[i] = p.out_is_bf16 ? qrn_float_of_bf16(((const uint16_t *)c.x.k.data)[from])
-                                 : c.x.k.data[from];
-        }
-        for (int64_t i = part * 8 + qrn_warp(); i < ratio; i += 8 * PARTS) {
-            const int64_t h = gdn_value_head(c.x.heads, kh, i);
-            double G[2];
-            gdn_sum_gates(G, c, rows, g.G + h * GDN_CHUNK, h);
-#pragma unroll
-            for (int n = 0; n < 2; n++) {
-                const int r = 2 * qrn_lane() + n;
-                if (r >= rows.open && r < rows.end) g.G[h * GDN_CHUNK + r] = G[n];
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < ROWS / AT_ONCE; i++) {
-            const int r = r0 + i * AT_ONCE;
-            if (r >= rows.open && r < rows.end) g.k[(kh * GDN_CHUNK + r) * WIDTH + e] = x[i];
-        }
-        __syncthreads();
     }
 }

@@ -51,7 +51,11 @@ template <int n_groups, bool makes_out> struct walker {
         stage_of &s = z.stages[at];
         qrn_barrier_arrive_expecting(&z.full[at],
                                      TILE + PIECE + (makes_out ? TILE : 0) + n_v * SQUARE);
-        gdn_load_tile(s.k, &p.k, rows.first, kh, &z.full[at]);
+        if (rows.open)
+            qrn_bulk_copy(s.k, p.open_keys + (sequence.s * p.n_k_heads + kh - p.first_k_head) * TILE,
+                          TILE, &z.full[at]);
+        else
+            gdn_load_tile(s.k, &p.k, rows.first, kh, &z.full[at]);
         if (makes_out) gdn_load_tile(s.q, &p.q, rows.first, kh, &z.full[at]);
         qrn_bulk_copy(&s.piece, pieces + wave * piece_step, PIECE, &z.full[at]);
         for (int i = 0; i < n_v; i++)
@@ -88,16 +92,13 @@ template <int n_groups, bool makes_out> struct walker {
             S[i] = i / 4 * 8 + qrn_lane() % 4 * 2 + i % 2 == first + lane_row() + i % 4 / 2 * 8;
     }
 
-    /* Open rows of earlier calls: k, and u [64][d_v] in the place of v. */
-    __device__ void place_open_rows(stage_of &s, const float *u)
+    /* Open rows of earlier calls: u [64][d_v] in the place of v. */
+    __device__ void place_open_rows(stage_of &s, const float *u, int open)
     {
-        gdn_segment g;
-        g.find(p.c, sequence, 0);
-        gdn_place_open_keys(s.k, g.k + (int64_t)kh * WIDTH * GDN_CHUNK, g.open, 128 * n_groups);
         const int mine = threadIdx.x % 128;
         char *v = s.v + threadIdx.x / 128 * SQUARE;
 #pragma unroll 1
-        for (int i = mine; i < g.open * COLUMNS; i += 128)
+        for (int i = mine; i < open * COLUMNS; i += 128)
             *gdn_in_tile(v, i / COLUMNS, i % COLUMNS) =
                 qrn_bf16_of_float(u[i / COLUMNS * WIDTH + first + i % COLUMNS]);
         qrn_fence_async();
@@ -333,6 +334,53 @@ template <int n_groups, bool makes_out> struct walker {
         store_state(S, g.next + (int64_t)h * WIDTH * WIDTH);
     }
 
+    /* Four elements of a token's key. */
+    __device__ __forceinline__ float4 key_at(int64_t token, int e) const
+    {
+        const int64_t at = token * p.c.x.k.token + kh * p.c.x.k.head + e;
+        if (!p.out_is_bf16) return gdn_four_at(p.c.x.k.data + at);
+        const uint2 x = *(const uint2 *)((const uint16_t *)p.c.x.k.data + at);
+        return make_float4(qrn_float_of_bf16((uint16_t)x.x), __uint_as_float(x.x & 0xffff0000u),
+                           qrn_float_of_bf16((uint16_t)x.y), __uint_as_float(x.y & 0xffff0000u));
+    }
+
+    /* What stays of the sequence's last two chunks besides u, when nobody reads the old ones any more;
+     * the older chunk first, as both may be one memory, of which a thread has the same elements.  Of
+     * the key head's keys a block has as many as others of its value heads and columns, the first
+     * columns' block G. */
+    __device__ void leave() const
+    {
+        enum { SLICES = WIDTH / (COLUMNS * n_groups) };
+        const qrn_gdn_heads &heads = p.c.x.heads;
+        const gdn_rows_of_sequence all(sequence);
+        const int ratio = (int)(heads.n_v / heads.n_k), n_shares = ratio * SLICES,
+                  nth = heads.tiled ? (h - kh) / (int)heads.n_k : h - kh * ratio,
+                  slice = first / (COLUMNS * n_groups), share = nth * SLICES + slice;
+        const int n_waves = sequence.n_segments(), e = 4 * qrn_lane();
+        if (last_wave < n_waves) return;
+        for (int wave = max(n_waves - 2, 0); wave < n_waves; wave++) {
+            const gdn_rows_of_chunk rows = all.of(wave);
+            gdn_segment g;
+            g.find(p.c, sequence, wave);
+            float *const keys = g.k + (int64_t)kh * GDN_CHUNK * WIDTH + e;
+#pragma unroll 4
+            for (int r = share + n_shares * qrn_warp(); r < GDN_CHUNK; r += 4 * n_groups * n_shares) {
+                if (r < rows.open || r >= rows.end) continue;
+                const float4 x = key_at(rows.first + r, e);
+                *(float2 *)(keys + r * WIDTH) = make_float2(x.x, x.y);
+                *(float2 *)(keys + r * WIDTH + 2) = make_float2(x.z, x.w);
+            }
+            if (slice > 0 || qrn_warp() > 0) continue;
+            double G[2], *const to = g.G + (int64_t)h * GDN_CHUNK;
+            gdn_sum_gates(G, p.c, rows, to, h);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int r = 2 * qrn_lane() + i;
+                if (r >= rows.open && r < rows.end) to[r] = G[i];
+            }
+        }
+    }
+
     /* From S on; u: of open rows.  Without out S is what is wanted. */
     __device__ void walk(float (&S)[64], const float *u)
     {
@@ -349,7 +397,7 @@ template <int n_groups, bool makes_out> struct walker {
         qrn_hold_shared(memory);
         qrn_hold(fragment);
         qrn_barrier_wait(&memory->full[0], 0);
-        if (first_wave == 0 && all.open) place_open_rows(memory->stages[0], u);
+        if (first_wave == 0 && all.open) place_open_rows(memory->stages[0], u, all.open);
         right.load(memory->stages[0].v + fragment);
         round_state(rounded, S);
         for (int wave = first_wave; wave < last_wave; wave++) {

@@ -121,6 +121,7 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
         else if (makes_out || at.part == 0)
             w.load_state(S, state);
         w.walk(S, u);
+        if (makes_out) w.leave();
         if (!makes_out)
             w.store_state(S, transfers ? parts[at.part].transfer : parts[at.part].own);
     } else {
