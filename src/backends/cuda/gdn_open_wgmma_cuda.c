@@ -12,9 +12,9 @@ enum {
     CHUNK = QRN_CUDA_GDN_CHUNK,
     WIDTH = QRN_GDN_WGMMA_WIDTH,
     MOST_PIECES = 60000,
-    MOST_PARTS = 64,        /* but the last ones, of all sequences' heads */
+    MOST_PARTS = 64,         /* but the last ones, of all sequences' heads */
     MOST_OF_A_SEQUENCE = 16, /* they are joined one by one */
-    PART_CHUNKS = 16        /* fewer are not worth it */
+    PART_CHUNKS = 16         /* fewer are not worth it */
 };
 
 _Static_assert(sizeof(struct qrn_gdn_piece) % 16 == 0, "for bulk copies");
@@ -138,29 +138,12 @@ static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
     return p;
 }
 
-/* Shared memory, and 1 KiB to align it; barriers. */
-enum {
-    GATES_BYTES = 3 * 4 * CHUNK * 4 + 128, /* of four value heads; pointers */
-    PIECE_BYTES = 2 * QRN_GDN_WGMMA_SQUARE + 1024,
-    PREPARE_BYTES = 6 * QRN_GDN_WGMMA_SQUARE + GATES_BYTES + 1024,
-    PREPARE_AT_ONCE = 4,    /* blocks of a multiprocessor */
-    BARRIER_BYTES = 128,
-    WALK_BYTES = 226 * 1024 /* at most */
-};
-static unsigned parts_bytes(void)
-{
-    const unsigned stage = 4 * QRN_GDN_WGMMA_SQUARE + PIECE_BYTES + 1024;
-    return QRN_GDN_WGMMA_PART_STAGES * stage + 1024 + BARRIER_BYTES + 1024;
-}
-static unsigned walk_bytes(unsigned n_groups)
-{
-    const unsigned stage = 4 * QRN_GDN_WGMMA_SQUARE + PIECE_BYTES + n_groups * QRN_GDN_WGMMA_SQUARE;
-    return QRN_GDN_WGMMA_STAGES * stage + n_groups * QRN_GDN_WGMMA_SQUARE + BARRIER_BYTES + 1024;
-}
+enum { PREPARE_AT_ONCE = 4 }; /* blocks of a multiprocessor */
 
 /* Parts of each sequence, each of whose blocks has a multiprocessor: before the walk the first part
- * takes one block, others but the last two; in it all take two narrow ones, or one wide one, which
- * is slower by 0.4. */
+ * takes one block, others but the last two; in it all take two narrow ones, or one wide one.  A chunk
+ * takes 1.1 us before the walk, 1.2 in a narrow block and 1.7 in a wide one: parts that all are narrow
+ * are better if they are 5/6 as many. */
 static int32_t parts_of(const struct qrn_cuda_stream *s, int64_t most, int64_t n_items)
 {
     const int64_t fitting = s->cuda->n_multiprocessors / n_items, narrow = fitting / 2;
@@ -176,14 +159,14 @@ static void walk_parts(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_par
                        int64_t n_items)
 {
     static const struct qrn_cuda_function parts = {qrn_cuda_image_gdn_open_wgmma_sm90a,
-                                                   "qrn_gdn_open_parts", WALK_BYTES},
+                                                   "qrn_gdn_open_parts", QRN_GDN_PARTS_BYTES},
                                           join = {qrn_cuda_image_gdn_open_join_sm90a,
                                                   "qrn_gdn_open_join", 0};
     if (p->n_parts < 2) return;
     qrn_cuda_launch(s, &parts,
                     (struct qrn_cuda_grid){.n_blocks = (2 * (p->n_parts - 1) - 1) * n_items,
                                            .n_threads = 384,
-                                           .shared_bytes = parts_bytes()},
+                                           .shared_bytes = QRN_GDN_PARTS_BYTES},
                     p);
     if (p->n_parts < 3) return;
     qrn_cuda_launch(s, &join,
@@ -197,16 +180,17 @@ static void walk_parts(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_par
 static void walk(struct qrn_cuda_stream *s, struct qrn_gdn_wgmma_params *p, int64_t n_items)
 {
     static const struct qrn_cuda_function narrow = {qrn_cuda_image_gdn_open_wgmma_sm90a,
-                                                    "qrn_gdn_open_walk_64", WALK_BYTES},
+                                                    "qrn_gdn_open_walk_64", QRN_GDN_WALK_BYTES(1)},
                                           wide = {qrn_cuda_image_gdn_open_wgmma_sm90a,
-                                                  "qrn_gdn_open_walk_128", WALK_BYTES};
+                                                  "qrn_gdn_open_walk_128", QRN_GDN_WALK_BYTES(2)};
     p->n_parts = parts_of(s, p->n_parts, n_items);
     walk_parts(s, p, n_items);
     const int64_t n_walks = p->n_parts * n_items;
     const bool is_narrow = 2 * n_walks <= s->cuda->n_multiprocessors;
     const struct qrn_cuda_grid grid = {.n_blocks = (is_narrow ? 2 : 1) * n_walks,
                                        .n_threads = is_narrow ? 160 : 384,
-                                       .shared_bytes = walk_bytes(is_narrow ? 1 : 2)};
+                                       .shared_bytes = is_narrow ? QRN_GDN_WALK_BYTES(1)
+                                                                 : QRN_GDN_WALK_BYTES(2)};
     qrn_cuda_launch(s, is_narrow ? &narrow : &wide, grid, p);
 }
 
@@ -215,14 +199,14 @@ static void run_heads(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_para
 {
     struct qrn_gdn_wgmma_params p = *of_all;
     static const struct qrn_cuda_function prepare = {qrn_cuda_image_gdn_open_prepare_sm90a,
-                                                     "qrn_gdn_open_prepare", 64 * 1024};
+                                                     "qrn_gdn_open_prepare", QRN_GDN_PREPARE_BYTES};
     const int64_t ratio = p.c.x.heads.n_v / p.c.x.heads.n_k, n = p.n_numbers * p.n_k_heads,
                   fitting = PREPARE_AT_ONCE * (int64_t)s->cuda->n_multiprocessors / n;
     p.n_shares = (int32_t)(fitting < 1 ? 1 : fitting < ratio ? fitting : ratio);
     qrn_cuda_launch(s, &prepare,
                     (struct qrn_cuda_grid){.n_blocks = n * p.n_shares,
                                            .n_threads = 128,
-                                           .shared_bytes = PREPARE_BYTES},
+                                           .shared_bytes = QRN_GDN_PREPARE_BYTES},
                     &p);
     walk(s, &p, p.c.x.sequences.n_seqs * p.n_k_heads * ratio);
 }

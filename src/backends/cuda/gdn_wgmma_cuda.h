@@ -18,6 +18,18 @@ enum {
     QRN_GDN_WGMMA_SQUARE = 8192    /* bytes of 64 x 64 bf16 */
 };
 
+/* Shared memory, with what aligns it to 1 KiB: of gdn_open_prepare tiles or triangles, squares, gates of
+ * four value heads and pointers; of the others stages of k, a piece and v (in the walk q, too), what
+ * lies behind them, and barriers. */
+enum {
+    QRN_GDN_PREPARE_BYTES = 6 * QRN_GDN_WGMMA_SQUARE + 3 * 4 * 64 * 4 + 128 + 1024,
+    QRN_GDN_PARTS_BYTES =
+        QRN_GDN_WGMMA_PART_STAGES * (6 * QRN_GDN_WGMMA_SQUARE + 2048) + 2048 + 1024
+};
+#define QRN_GDN_WALK_BYTES(n_groups)                                                 \
+    (QRN_GDN_WGMMA_STAGES * ((6 + (n_groups)) * QRN_GDN_WGMMA_SQUARE + 1024) +       \
+     (n_groups) * QRN_GDN_WGMMA_SQUARE + 1024 + 1024)
+
 /* Of one chunk and value head.  Rows of a chunk are its tokens 0 .. 63. */
 struct qrn_gdn_gates {
     float p[64];        /* rhs = V - p S0 k: exp(G); 0 of open rows */

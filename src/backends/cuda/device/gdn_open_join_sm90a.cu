@@ -55,19 +55,13 @@ struct joiner {
                 make_float2(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]);
     }
 
-    static __device__ __forceinline__ void split(float a, float b, uint32_t *high, uint32_t *low)
-    {
-        *high = qrn_bf16_pair(a, b);
-        *low = qrn_bf16_pair(a - qrn_float_of_bf16((uint16_t)*high),
-                             b - qrn_float_of_bf16((uint16_t)(*high >> 16)));
-    }
     __device__ __forceinline__ void hand_over(turned &high, turned &low) const
     {
 #pragma unroll
         for (int i = 0; i < 2 * TILES; i++) {
             const int c = i / 2 * 8 + qrn_lane() % 4 * 2, r = row() + i % 2 * 8;
             uint32_t h, l;
-            split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], &h, &l);
+            gdn_split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], &h, &l);
             *high.at(c, r) = (uint16_t)h, *high.at(c + 1, r) = (uint16_t)(h >> 16);
             *low.at(c, r) = (uint16_t)l, *low.at(c + 1, r) = (uint16_t)(l >> 16);
         }
@@ -80,8 +74,8 @@ struct joiner {
         uint32_t a_high[4], a_low[4];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            split(m[step][i].x, m[step][i].y, &a_high[i], &a_low[i]);
-            split(m[step][i].z, m[step][i].w, &a_high[i + 2], &a_low[i + 2]);
+            gdn_split(m[step][i].x, m[step][i].y, &a_high[i], &a_low[i]);
+            gdn_split(m[step][i].z, m[step][i].w, &a_high[i + 2], &a_low[i + 2]);
         }
 #pragma unroll
         for (int n = 0; n < TILES; n++) {

@@ -22,7 +22,7 @@ enum {
 };
 
 /* Blocks of 16 x 16 of a lower triangle, row by row; on the diagonal of A, then of its inverse; below
- * of A, pairs of elements as `split`. */
+ * of A, pairs of elements as gdn_split. */
 struct triangle {
     float blocks[WARPS * (WARPS + 1) / 2][16 * STRIDE];
     __device__ __forceinline__ float *at(int i, int j) { return blocks[i * (i + 1) / 2 + j]; }
@@ -38,6 +38,7 @@ struct prepare_shared {
     float high[HEADS][GDN_CHUNK], low[HEADS][GDN_CHUNK], beta[HEADS][GDN_CHUNK];
     gdn_segment before; /* where open rows are */
 };
+static_assert(sizeof(prepare_shared) + 1024 <= QRN_GDN_PREPARE_BYTES, "");
 
 struct preparer {
     const qrn_gdn_open_chunk_params &p;
@@ -99,14 +100,6 @@ struct preparer {
         return __expf((z.high[slot][r] - z.high[slot][s]) + (z.low[slot][r] - z.low[slot][s]));
     }
 
-    /* Two floats, each the sum of two bf16. */
-    static __device__ __forceinline__ void split(float a, float b, uint32_t *high, uint32_t *low)
-    {
-        *high = qrn_bf16_pair(a, b);
-        *low = qrn_bf16_pair(a - qrn_float_of_bf16((uint16_t)*high),
-                             b - qrn_float_of_bf16((uint16_t)(*high >> 16)));
-    }
-
     /* This warp's 16 rows of A and scores, from its sums of products, which are 0 of rows that are
      * not the call's.  In blocks below the diagonal exp(G_r - G_s) is made of two factors, by way of
      * the first of the 16 rows: no one is above 1 where none of the decays is. */
@@ -131,7 +124,7 @@ struct preparer {
                 const int r = row + 8 * half, s = 8 * j + column, at = 4 * j + 2 * half;
                 const float a = of_a[half], score = of_scores[half];
                 uint2 halves;
-                split(a * (w[0] * kk[at]), a * (w[1] * kk[at + 1]), &halves.x, &halves.y);
+                gdn_split(a * (w[0] * kk[at]), a * (w[1] * kk[at + 1]), &halves.x, &halves.y);
                 *(uint2 *)(mine + j / 2 * 16 * STRIDE + half * 8 * STRIDE + j % 2 * 8) = halves;
                 put_scores(r, s, score * (w[0] * qk[at]), score * (w[1] * qk[at + 1]));
             }
@@ -216,7 +209,7 @@ struct preparer {
         {
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], &high[i], &low[i]);
+                gdn_split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], &high[i], &low[i]);
         }
     };
 
@@ -236,7 +229,7 @@ struct preparer {
                     y_high[i] = v.x, y_low[i] = v.y;
                 } else {
                     const float2 v = *(const float2 *)(row + 8 * i);
-                    split(v.x, v.y, &y_high[i], &y_low[i]);
+                    gdn_split(v.x, v.y, &y_high[i], &y_low[i]);
                 }
             }
             qrn_mma_bf16(sum[n], x.low, y_high);
@@ -342,6 +335,14 @@ static __device__ bool find_chunk(const qrn_gdn_open_chunk_params &p, int64_t nu
     return !q->unknown && *wave >= 0 && *wave < q->n_segments();
 }
 
+/* Keys of open rows in their place, from this key head's. */
+static __device__ __forceinline__ void place_open_keys(void *tile, const float *keys, int open)
+{
+    for (int i = threadIdx.x; i < GDN_CHUNK * WIDTH; i += THREADS)
+        if (i / WIDTH < open)
+            *gdn_in_tile(tile, i / WIDTH, i % WIDTH) = qrn_bf16_of_float(keys[i]);
+}
+
 /* k k and k q of the chunk, 16 rows a warp. */
 static __device__ __forceinline__ void multiply_tiles(char *tiles, float (&kk)[32], float (&qk)[32])
 {
@@ -395,8 +396,7 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, 4, qrn_gdn_wgmma_params)
     x.sum_gates_of(begin, end, pieces);
     qrn_barrier_wait(&full, 0);
     if (x.rows.open) {
-        gdn_place_open_keys(z.tiles, z.before.k + (int64_t)x.kh * WIDTH * GDN_CHUNK, x.rows.open,
-                            THREADS);
+        place_open_keys(z.tiles, z.before.k + (int64_t)x.kh * WIDTH * GDN_CHUNK, x.rows.open);
         qrn_fence_async();
         __syncthreads();
         uint8_t *to = p.open_keys + (sequence.s * p.n_k_heads + of_wave) * TILE;

@@ -32,6 +32,9 @@ template <int n_groups, bool makes_out> struct wgmma_shared {
     char out[makes_out ? n_groups * SQUARE : 1024];
     qrn_barrier full[STAGES], empty[STAGES];
 };
+static_assert(sizeof(wgmma_shared<1, true>) + 1024 <= QRN_GDN_WALK_BYTES(1), "");
+static_assert(sizeof(wgmma_shared<2, true>) + 1024 <= QRN_GDN_WALK_BYTES(2), "");
+static_assert(sizeof(wgmma_shared<2, false>) + 1024 <= QRN_GDN_PARTS_BYTES, "");
 
 /* makes_out: what is sought is out; else a part's own state, or its transfer. */
 template <int n_groups, bool makes_out> struct walker {

@@ -121,8 +121,9 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
         else if (makes_out || at.part == 0)
             w.load_state(S, state);
         w.walk(S, u);
-        if (makes_out) w.leave();
-        if (!makes_out)
+        if (makes_out)
+            w.leave();
+        else
             w.store_state(S, transfers ? parts[at.part].transfer : parts[at.part].own);
     } else {
         if (n_groups > 1) qrn_registers_fewer<24>();

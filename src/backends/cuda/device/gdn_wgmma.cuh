@@ -88,13 +88,12 @@ static __device__ __forceinline__ float4 gdn_four_at(const float *from)
     return make_float4(from[0], from[1], from[2], from[3]);
 }
 
-/* Keys of open rows in their place, from this key head's. */
-static __device__ __forceinline__ void gdn_place_open_keys(void *tile, const float *keys, int open,
-                                                           int n_threads)
+/* Two floats, each the sum of two bf16. */
+static __device__ __forceinline__ void gdn_split(float a, float b, uint32_t *high, uint32_t *low)
 {
-    for (int i = threadIdx.x; i < GDN_CHUNK * WIDTH; i += n_threads)
-        if (i / WIDTH < open)
-            *gdn_in_tile(tile, i / WIDTH, i % WIDTH) = qrn_bf16_of_float(keys[i]);
+    *high = qrn_bf16_pair(a, b);
+    *low = qrn_bf16_pair(a - qrn_float_of_bf16((uint16_t)*high),
+                         b - qrn_float_of_bf16((uint16_t)(*high >> 16)));
 }
 
 #endif
