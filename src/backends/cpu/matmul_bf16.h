@@ -16,8 +16,7 @@
 
 enum {
     BF16_BLOCK = 32,
-    BF16_PANEL_ROWS = 64, /* no unit has more */
-    BF16_MOST_ROWS = 512, /* whose sums wait in a lane's memory */
+    BF16_MOST_ROWS = 512, /* that a product takes together, and whose sums wait in a lane's memory */
     BF16_RUN = 8,         /* blocks of a row that are rounded together */
     BF16_ALONE = 16384    /* elements that each lane rounds by itself rather than wait */
 };
@@ -32,10 +31,12 @@ struct bf16_tile {
     int64_t n_blocks;
     bool begin, cold; /* as in struct matmul_tile */
     int n_rows;
-    const void *x;      /* [n_blocks][n_rows][32], as the unit's x says */
+    const void *x;      /* [n_blocks][n_rows][32], as the unit's x says; of more than a panel: of the first */
+    size_t next_panel;  /* bytes from one panel to the next, which has as many rows */
+    size_t next_short;  /* the same where the next has fewer, for each row that it lacks less */
     const char *next;   /* x of the rows that come next, or NULL */
     const char *next_w; /* of a group of the columns or groups that come next, or NULL */
-    float *out[BF16_PANEL_ROWS];
+    float *out[BF16_MOST_ROWS];
 };
 
 /* How 32 columns of x lie. */
@@ -47,6 +48,8 @@ enum bf16_x {
 
 struct bf16_unit {
     int panel_rows;
+    int product_rows;     /* that product takes together: whole panels, at most BF16_MOST_ROWS */
+    int uncut_rows;       /* up to so many rows that meet packed weights it takes with all columns */
     int chunk_groups;     /* groups that share the walk over rows */
     int64_t chunk_blocks; /* when several panels do, or weights are in rows */
     int64_t sums_rows;    /* for as many rows sums wait in the lane's memory; 0: never */
@@ -255,10 +258,12 @@ static inline void bf16_rows(const struct bf16_walk *k, int64_t b, struct bf16_t
     const struct bf16_unit *u = k->u;
     const char *next_w = t->next_w; /* a group for each panel */
     int asked = 0;
-    for (int64_t r = k->r0; r < k->r1; r += u->panel_rows, t->cold = false) {
+    t->next_panel = (size_t)u->panel_rows * bf16_row_bytes(k->j, u);
+    t->next_short = (size_t)b * bf16_block_bytes(u);
+    for (int64_t r = k->r0; r < k->r1; r += u->product_rows, t->cold = false) {
         t->next_w = next_w && asked < k->n ? next_w + (size_t)asked++ * t->group_bytes : NULL;
-        const int64_t after = r + u->panel_rows;
-        t->n_rows = (int)bf16_panel_rows(u, k->r1, r);
+        const int64_t after = r + u->product_rows;
+        t->n_rows = (int)(k->r1 - r < u->product_rows ? k->r1 - r : u->product_rows);
         t->x = bf16_panel(k, r, b);
         t->next = after < k->r1 ? bf16_panel(k, after, b) : NULL;
         for (int m = 0; m < t->n_rows; m++)
@@ -274,7 +279,7 @@ static inline void bf16_chunk(const struct bf16_walk *k)
     const struct matmul_job *j = k->j;
     const int64_t n_blocks = bf16_blocks(j), left = j->n - k->g * IMAGE_ROWS;
     const int64_t all = (int64_t)k->n * IMAGE_ROWS, n = left < all ? left : all;
-    const bool uncut = j->packed && k->r1 - k->r0 <= k->u->panel_rows;
+    const bool uncut = j->packed && k->r1 - k->r0 <= k->u->uncut_rows;
     const int64_t step = uncut ? n_blocks : k->u->chunk_blocks;
     const bool cold = j->packed && !j->streams; /* blocks lie in order: a stream needs no help */
     for (int64_t b = 0; b < n_blocks; b += step) {

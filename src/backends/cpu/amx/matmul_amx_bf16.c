@@ -243,6 +243,8 @@ static void product(const struct bf16_tile *t)
 
 static const struct bf16_unit unit = {
     .panel_rows = 2 * TILE_ROWS,
+    .product_rows = 2 * TILE_ROWS,
+    .uncut_rows = 2 * TILE_ROWS,
     .chunk_groups = 16,
     .chunk_blocks = 16,
     .sums_rows = 96,

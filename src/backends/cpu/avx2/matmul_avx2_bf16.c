@@ -89,6 +89,8 @@ static void product(const struct bf16_tile *t)
 
 static const struct bf16_unit unit = {
     .panel_rows = PANEL_ROWS,
+    .product_rows = PANEL_ROWS,
+    .uncut_rows = PANEL_ROWS,
     .chunk_groups = 6,
     .chunk_blocks = 16,
     .x = BF16_FLOATS,

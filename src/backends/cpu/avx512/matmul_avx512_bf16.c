@@ -99,6 +99,8 @@ static void product(const struct bf16_tile *t)
 
 const struct bf16_unit qrn_bf16_unit_avx512 = {
     .panel_rows = PANEL_ROWS,
+    .product_rows = PANEL_ROWS,
+    .uncut_rows = PANEL_ROWS,
     .chunk_groups = 32,
     .chunk_blocks = 16,
     .x = BF16_FLOATS,

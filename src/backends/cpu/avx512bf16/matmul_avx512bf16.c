@@ -11,7 +11,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { TILE_ROWS = 8, CHUNK_BLOCKS = 16, STEPS = BF16_BLOCK / 4 };
+/* Of a group's weights MOST_BLOCKS stay in the first cache beside x where that is a few panels, fewer where many pass. */
+enum { PANEL_ROWS = 8, FEW_PANELS = 4, MOST_BLOCKS = 16, CHUNK_BLOCKS = 8, STEPS = BF16_BLOCK / 4 };
 
 /* Pairs of 16 weight rows for both chains: columns k and k + 2, k + 1 and k + 3. */
 struct chains {
@@ -55,7 +56,7 @@ INLINE __m512 dot(__m512 sum, __m512i w, const char *x)
 INLINE void add_block(const char *w, const bool converted, const char *x, const int n_rows,
                       __m512 *acc)
 {
-    __m512 even[TILE_ROWS], odd[TILE_ROWS];
+    __m512 even[PANEL_ROWS], odd[PANEL_ROWS];
     UNROLL for (int r = 0; r < n_rows; r++) even[r] = odd[r] = _mm512_setzero_ps();
     UNROLL for (int i = 0; i < STEPS; i++)
     {
@@ -70,28 +71,45 @@ INLINE void add_block(const char *w, const bool converted, const char *x, const 
         _mm512_add_ps(acc[r], _mm512_add_ps(even[r], odd[r]));
 }
 
-/* Group g, whose weights are at w, against the rows r0 .. r0 + n_rows - 1. */
-INLINE void product_rows(const struct bf16_tile *t, const char *w, const bool converted, int g,
-                         int r0, const int n_rows)
+/* What is asked for beside products, some lines for each block. */
+struct asking {
+    const char *x; /* the panel that comes next */
+    const char *w, *w_end; /* weights that come next, for the second cache */
+    int w_lines;
+};
+
+INLINE void ask(struct asking *a, const int n_rows)
 {
-    const __mmask16 mask = first_lanes(t->n - g * IMAGE_ROWS);
-    const char *x = (const char *)t->x + 64 * r0;
-    __m512 acc[TILE_ROWS];
-    UNROLL for (int r = 0; r < n_rows; r++) acc[r] =
-        t->begin ? _mm512_setzero_ps()
-                 : _mm512_maskz_loadu_ps(mask, t->out[r0 + r] + g * IMAGE_ROWS);
-    for (int64_t b = 0; b < t->n_blocks; b++, x += 64 * t->n_rows, w += IMAGE_PAIR_BLOCK) {
-        if (t->cold && !converted) ask_ahead(w, IMAGE_PAIR_BLOCK);
-        add_block(w, converted, x, n_rows, acc);
-    }
-    UNROLL for (int r = 0; r < n_rows; r++)
-        _mm512_mask_storeu_ps(t->out[r0 + r] + g * IMAGE_ROWS, mask, acc[r]);
+    UNROLL for (int r = 0; r < n_rows; r++, a->x += 64) _mm_prefetch(a->x, _MM_HINT_T0);
+    for (int i = 0; i < a->w_lines && a->w < a->w_end; i++, a->w += 64)
+        _mm_prefetch(a->w, _MM_HINT_T1);
 }
 
-#define FEW(n)                                                                  \
-    case n:                                                                     \
-        for (int g = 0; g < t->n_groups; g++)                                   \
-            product_rows(t, t->w + (size_t)g * t->group_bytes, false, g, 0, n); \
+/* Group g, whose weights are at w, against n_rows rows from r0 on, a panel's, at x.  They are converted where
+ * something is asked for. */
+INLINE void product_rows(const struct bf16_tile *t, const char *w, struct asking *asking, int g,
+                         const char *x, int r0, const int n_rows)
+{
+    const __mmask16 mask = first_lanes(t->n - g * IMAGE_ROWS);
+    float *const *out = t->out + r0;
+    __m512 acc[PANEL_ROWS];
+    UNROLL for (int r = 0; r < n_rows; r++) acc[r] =
+        t->begin ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, out[r] + g * IMAGE_ROWS);
+    for (int64_t b = 0; b < t->n_blocks; b++, x += 64 * n_rows, w += IMAGE_PAIR_BLOCK) {
+        if (asking)
+            ask(asking, n_rows);
+        else if (t->cold)
+            ask_ahead(w, IMAGE_PAIR_BLOCK);
+        add_block(w, asking, x, n_rows, acc);
+    }
+    UNROLL for (int r = 0; r < n_rows; r++)
+        _mm512_mask_storeu_ps(out[r] + g * IMAGE_ROWS, mask, acc[r]);
+}
+
+#define FEW(n)                                                                       \
+    case n:                                                                          \
+        for (int g = 0; g < t->n_groups; g++)                                        \
+            product_rows(t, t->w + (size_t)g * t->group_bytes, NULL, g, t->x, 0, n); \
         break
 
 /* Group by group, as weights lie in memory: with several side by side one thread read at half the rate. */
@@ -105,56 +123,78 @@ static void few(const struct bf16_tile *t)
     }
 }
 
-#define REST(n)                                    \
-    case n:                                        \
-        product_rows(t, converted, true, g, r, n); \
+#define REST(n)                                          \
+    case n:                                              \
+        product_rows(t, converted, &asking, g, x, r, n); \
         break
 
-/* A group's weights are put in order once for all rows; at most CHUNK_BLOCKS blocks. */
-static void many(const struct bf16_tile *t)
+/* Group g, at most MOST_BLOCKS: its weights are put in order once, and panels of rows pass.  next_w: as many that come
+ * next, or NULL. */
+static void many(const struct bf16_tile *t, int g, const char *next_w)
 {
-    _Alignas(64) char converted[CHUNK_BLOCKS * IMAGE_PAIR_BLOCK];
-    for (int g = 0; g < t->n_groups; g++) {
-        int r = 0;
-        convert(t->w + (size_t)g * t->group_bytes, t->n_blocks, converted);
-        for (; r + TILE_ROWS <= t->n_rows; r += TILE_ROWS)
-            product_rows(t, converted, true, g, r, TILE_ROWS);
-        switch (t->n_rows - r) {
-            REST(1);
-            REST(2);
-            REST(3);
-            REST(4);
-            REST(5);
-            REST(6);
-            REST(7);
-        }
+    _Alignas(64) char converted[MOST_BLOCKS * IMAGE_PAIR_BLOCK];
+    const int n_panels = (t->n_rows + PANEL_ROWS - 1) / PANEL_ROWS;
+    const char *x = t->x;
+    struct asking asking = {.w = next_w,
+                            .w_end = next_w ? next_w + t->n_blocks * IMAGE_PAIR_BLOCK : NULL,
+                            .w_lines = (IMAGE_PAIR_BLOCK / 64 + n_panels - 1) / n_panels};
+    int r = 0;
+    convert(t->w + (size_t)g * t->group_bytes, t->n_blocks, converted);
+    for (; r + PANEL_ROWS <= t->n_rows; r += PANEL_ROWS, x += t->next_panel) {
+        asking.x = r + 2 * PANEL_ROWS <= t->n_rows ? x + t->next_panel : t->x;
+        product_rows(t, converted, &asking, g, x, r, PANEL_ROWS);
+    }
+    if (r) x -= t->next_short * (size_t)(PANEL_ROWS - (t->n_rows - r));
+    asking.x = t->x;
+    switch (t->n_rows - r) {
+        REST(1);
+        REST(2);
+        REST(3);
+        REST(4);
+        REST(5);
+        REST(6);
+        REST(7);
     }
 }
 
-static void many_in_parts(const struct bf16_tile *t)
+/* All columns of a group, then the next: as weights lie in memory. */
+static void by_groups(const struct bf16_tile *t)
 {
-    for (int64_t b = 0; b < t->n_blocks; b += CHUNK_BLOCKS) {
-        struct bf16_tile part = *t;
-        part.begin = t->begin && b == 0;
-        part.w = t->w + b * IMAGE_PAIR_BLOCK;
-        part.x = (const char *)t->x + b * t->n_rows * 64;
-        part.n_blocks = t->n_blocks - b < CHUNK_BLOCKS ? t->n_blocks - b : CHUNK_BLOCKS;
-        many(&part);
-    }
+    for (int g = 0; g < t->n_groups; g++)
+        for (int64_t b = 0; b < t->n_blocks; b += MOST_BLOCKS) {
+            const int first = t->n_rows < PANEL_ROWS ? t->n_rows : PANEL_ROWS;
+            const bool last = g + 1 == t->n_groups && b + MOST_BLOCKS >= t->n_blocks;
+            struct bf16_tile part = *t;
+            part.begin = t->begin && b == 0;
+            part.w = t->w + b * IMAGE_PAIR_BLOCK;
+            part.x = (const char *)t->x + b * first * 64;
+            part.next_short = t->next_short + (size_t)b * 64;
+            part.n_blocks = t->n_blocks - b < MOST_BLOCKS ? t->n_blocks - b : MOST_BLOCKS;
+            many(&part, g,
+                 last ? t->next_w
+                      : part.w + (size_t)g * t->group_bytes + MOST_BLOCKS * IMAGE_PAIR_BLOCK);
+        }
 }
 
 static void product(const struct bf16_tile *t)
 {
-    if (t->n_rows <= 4)
+    if (t->n_rows <= 4) {
         few(t);
-    else
-        many_in_parts(t);
+    } else if (t->n_rows <= FEW_PANELS * PANEL_ROWS) {
+        by_groups(t);
+    } else {
+        for (int g = 0; g < t->n_groups; g++)
+            many(t, g, g + 1 < t->n_groups ? t->w + (size_t)(g + 1) * t->group_bytes : t->next_w);
+    }
 }
 
 static const struct bf16_unit unit = {
-    .panel_rows = BF16_PANEL_ROWS,
-    .chunk_groups = 32,
+    .panel_rows = PANEL_ROWS,
+    .product_rows = BF16_MOST_ROWS,
+    .uncut_rows = FEW_PANELS * PANEL_ROWS,
+    .chunk_groups = 16,
     .chunk_blocks = CHUNK_BLOCKS,
+    .sums_rows = FEW_PANELS * PANEL_ROWS + 1,
     .x = BF16_FOURS,
     .product = product,
 };
