@@ -23,8 +23,9 @@
 
 enum { MAX_TILE_ROWS = 8 };
 
-/* How far ahead cold weights are asked for; the processor alone looks less far. */
-enum { AHEAD_BYTES = 4096 };
+/* How far ahead cold weights are asked for; the processor alone looks less far.  FAR_BYTES: where some rows
+ * that meet them leave time for the second cache to have them first. */
+enum { AHEAD_BYTES = 4096, FAR_BYTES = 16384 };
 
 /* out[r][0 .. n - 1] of some rows and groups over k columns: continued from what out holds, or
  * new. */
@@ -222,7 +223,7 @@ static inline const void *drive_x(const struct drive *d, const struct matmul_row
 static inline struct ahead drive_ahead(const struct matmul_job *j, int64_t n_rows)
 {
     if (!j->streams) return AHEAD_USUAL;
-    return n_rows == 1 ? (struct ahead){0, 0} : (struct ahead){AHEAD_BYTES, AHEAD_BYTES};
+    return n_rows == 1 ? (struct ahead){0, 0} : (struct ahead){FAR_BYTES, AHEAD_BYTES};
 }
 
 /* All rows of matrix i, for the groups and columns that t names. */
