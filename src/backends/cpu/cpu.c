@@ -34,7 +34,7 @@ struct cpu {
     struct qrn_thread_pool threads;
     bool owns_threads;
     struct qrn_cpu_lanes *lanes;
-    void *scratch;
+    void *scratch; /* of the steps, behind numbers that they take from */
     size_t scratch_bytes;
 };
 
@@ -113,15 +113,18 @@ static enum qrn_status cpu_execute(struct qrn_device *dev, const struct qrn_step
 {
     struct cpu *cpu = dev->impl;
     const struct qrn_allocator *a = &dev->host.allocator;
-    if (scratch_bytes > cpu->scratch_bytes) {
-        void *scratch = qrn_alloc(a, scratch_bytes);
-        if (!scratch) return qrn_fail_memory(err, scratch_bytes, "scratch");
+    const size_t taken = (n_steps * sizeof(_Atomic int64_t) + QRN_ALIGNMENT - 1) / QRN_ALIGNMENT *
+                         QRN_ALIGNMENT,
+                 n_bytes = taken + scratch_bytes;
+    if (n_bytes > cpu->scratch_bytes) {
+        void *scratch = qrn_alloc(a, n_bytes);
+        if (!scratch) return qrn_fail_memory(err, n_bytes, "scratch");
         qrn_free(a, cpu->scratch, cpu->scratch_bytes);
         cpu->scratch = scratch;
-        cpu->scratch_bytes = scratch_bytes;
+        cpu->scratch_bytes = n_bytes;
     }
     return qrn_cpu_lanes_run(cpu->lanes, &cpu->threads, lanes_for(dev, steps, n_steps), steps,
-                             n_steps, cpu->scratch, err);
+                             n_steps, (char *)cpu->scratch + taken, cpu->scratch, err);
 }
 
 static void *cpu_alloc(struct qrn_device *dev, size_t n_bytes)

@@ -12,13 +12,20 @@ struct qrn_cpu_lane {
     int i, n;      /* this lane, of how many */
     void *scratch; /* shared by all lanes; what scratch_bytes asked for */
     struct qrn_barrier *barrier;
-    uint64_t features; /* of the device: enum qrn_cpu_feature */
+    _Atomic int64_t *taken; /* 0 when the kernel begins: what lanes have taken of what they share in turns */
+    uint64_t features;      /* of the device: enum qrn_cpu_feature */
 };
 
 /* Until all lanes have come here, and what they wrote is seen by all. */
 static inline void qrn_cpu_lane_wait(const struct qrn_cpu_lane *lane)
 {
     qrn_barrier_wait(lane->barrier, lane->n);
+}
+
+/* Of items that lanes take in turns, so that none waits for one that is slower, the next one's number. */
+static inline int64_t qrn_cpu_take(const struct qrn_cpu_lane *lane)
+{
+    return atomic_fetch_add(lane->taken, 1);
 }
 
 /* This lane's part of n items: contiguous, in multiples of grain but for the end. */

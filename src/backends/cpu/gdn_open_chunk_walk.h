@@ -339,21 +339,32 @@ static inline void gdn_open_whole_head(const struct gdn_open_segment *g, int64_t
     }
 }
 
-/* This lane's key heads, one after the other through all tokens of each sequence: a state stays in
- * its cache. */
+/* A key head of a sequence through all of its tokens: a state stays in a lane's cache. */
+static inline void gdn_open_head(int64_t s, int64_t kh, const struct qrn_gdn_open_chunk_args *a,
+                                 const struct gdn_open_scratch *z,
+                                 const struct gdn_open_steps *steps)
+{
+    struct gdn_open_segment g;
+    for (int64_t wave = 0; gdn_open_segment_at(a, s, wave, &g); wave++)
+        gdn_open_whole_head(&g, kh, a, z, steps);
+}
+
+/* Lanes take key heads of prompts in turns; of single tokens each has a part of all heads, whose states lie in a row. */
 static inline void gdn_open_by_heads(const struct qrn_cpu_lane *lane,
                                      const struct qrn_gdn_open_chunk_args *a,
                                      const struct gdn_open_scratch *z,
                                      const struct gdn_open_steps *steps)
 {
+    const int64_t n_seqs = a->position.shape[0], n_heads = a->q.shape[1];
     int64_t begin, end;
-    qrn_cpu_share(lane, a->q.shape[1], 1, &begin, &end);
-    for (int64_t s = 0; s < a->position.shape[0]; s++)
-        for (int64_t kh = begin; kh < end; kh++) {
-            struct gdn_open_segment g;
-            for (int64_t wave = 0; gdn_open_segment_at(a, s, wave, &g); wave++)
-                gdn_open_whole_head(&g, kh, a, z, steps);
-        }
+    if (a->q.shape[0] > n_seqs) {
+        for (int64_t i; (i = qrn_cpu_take(lane)) < n_seqs * n_heads;)
+            gdn_open_head(i / n_heads, i % n_heads, a, z, steps);
+        return;
+    }
+    qrn_cpu_share(lane, n_heads, 1, &begin, &end);
+    for (int64_t s = 0; s < n_seqs; s++)
+        for (int64_t kh = begin; kh < end; kh++) gdn_open_head(s, kh, a, z, steps);
 }
 
 /* Columns of an item of the second phase: all, or fewer when there are few heads for the lanes. */

@@ -32,6 +32,7 @@ struct qrn_cpu_lanes {
     const struct qrn_step *steps;
     size_t n_steps;
     void *scratch;
+    _Atomic int64_t *taken; /* of each step */
     struct qrn_error *err;
     enum qrn_status status; /* of a check; written by lane 0, but all lanes find the same */
     struct place places[];
@@ -116,6 +117,7 @@ static size_t run_step(struct qrn_cpu_lanes *l, int i, size_t s)
                                 .n = alone ? 1 : l->n,
                                 .scratch = (char *)l->scratch + step->scratch_at,
                                 .barrier = &l->barrier,
+                                .taken = &l->taken[s],
                                 .features = l->features};
     if (!data_is_good(l, i, step)) return l->n_steps;
     step->kernel->run(&lane, step->args);
@@ -209,14 +211,16 @@ static void lane_main(void *arg, int i)
 
 enum qrn_status qrn_cpu_lanes_run(struct qrn_cpu_lanes *l, const struct qrn_thread_pool *threads,
                                   int n_lanes, const struct qrn_step *steps, size_t n_steps,
-                                  void *scratch, struct qrn_error *err)
+                                  void *scratch, _Atomic int64_t *taken, struct qrn_error *err)
 {
     l->n = n_lanes;
     l->steps = steps;
     l->n_steps = n_steps;
     l->scratch = scratch;
+    l->taken = taken;
     l->err = err;
     l->status = QRN_OK;
+    for (size_t s = 0; s < n_steps; s++) atomic_init(&taken[s], 0);
     for (int i = 0; i < l->n; i++) atomic_store(&l->places[i].at, 0);
     if (l->n == 1)
         lane_main(l, 0);

@@ -13,10 +13,10 @@ enum qrn_status qrn_cpu_lanes_create(int n_lanes, uint64_t features, const struc
                                      struct qrn_cpu_lanes **out, struct qrn_error *err);
 void qrn_cpu_lanes_destroy(struct qrn_cpu_lanes *lanes, const struct qrn_allocator *a);
 
-/* Runs the steps on n_lanes lanes with as many threads of the pool. */
+/* Runs the steps on n_lanes lanes with as many threads of the pool; taken: a number for each step. */
 enum qrn_status qrn_cpu_lanes_run(struct qrn_cpu_lanes *lanes,
                                   const struct qrn_thread_pool *threads, int n_lanes,
                                   const struct qrn_step *steps, size_t n_steps, void *scratch,
-                                  struct qrn_error *err);
+                                  _Atomic int64_t *taken, struct qrn_error *err);
 
 #endif

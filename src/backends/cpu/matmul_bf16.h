@@ -294,27 +294,43 @@ static inline void bf16_chunk(const struct bf16_walk *k)
                k->sums + (size_t)(r - k->r0) * bf16_sums_step(k->u), (size_t)n * sizeof(float));
 }
 
+/* All rows of k's matrix against its groups. */
+static inline void bf16_groups(struct bf16_walk k)
+{
+    const int64_t n_rows = matmul_n_rows(k.j, k.i);
+    const bool wait = bf16_sums_wait(k.u, n_rows);
+    const int64_t most = wait ? BF16_MOST_ROWS : n_rows;
+    if (wait) k.sums = (float *)(void *)(k.own + bf16_image_bytes(k.j, k.u));
+    for (k.r0 = 0; k.r0 < n_rows; k.r0 += most) {
+        k.r1 = n_rows - k.r0 < most ? n_rows : k.r0 + most;
+        bf16_chunk(&k);
+    }
+}
+
 static inline void bf16_products(const struct qrn_cpu_lane *lane, const struct matmul_job *j,
                                  const struct bf16_unit *u, char *panels, char *own)
 {
     const int chunk = u->chunk_groups;
+    const size_t row_bytes = bf16_row_bytes(j, u);
+    struct bf16_walk k = {.j = j, .u = u, .panels = panels, .own = own};
     struct drive_part part = drive_part(lane, j);
-    for (int64_t i = 0; i < j->n_matrices && part.from < part.high; i++) {
+    struct drive_turn turn = {0};
+    if (drive_in_turns(lane, j)) {
+        while (drive_next(lane, j, chunk, chunk, 0, &turn)) {
+            k.i = turn.i, k.g = turn.g, k.n = turn.n;
+            k.panels = panels + (size_t)turn.rows * row_bytes;
+            bf16_groups(k);
+        }
+        return;
+    }
+    for (; k.i < j->n_matrices && part.from < part.high; k.i++) {
         int64_t begin, end;
-        drive_take(&part, j, i, &begin, &end);
-        const int64_t n_rows = matmul_n_rows(j, i);
-        const bool wait = bf16_sums_wait(u, n_rows);
-        const int64_t most = wait ? BF16_MOST_ROWS : n_rows;
-        struct bf16_walk k = {.j = j, .u = u, .i = i, .panels = panels, .own = own};
-        if (wait) k.sums = (float *)(void *)(own + bf16_image_bytes(j, u));
+        drive_take(&part, j, k.i, &begin, &end);
         for (k.g = begin; k.g < end; k.g += chunk) {
             k.n = (int)(end - k.g < chunk ? end - k.g : chunk);
-            for (k.r0 = 0; k.r0 < n_rows; k.r0 += most) {
-                k.r1 = n_rows - k.r0 < most ? n_rows : k.r0 + most;
-                bf16_chunk(&k);
-            }
+            bf16_groups(k);
         }
-        panels += (size_t)n_rows * bf16_row_bytes(j, u);
+        k.panels += (size_t)matmul_n_rows(j, k.i) * row_bytes;
     }
 }
 

@@ -353,6 +353,44 @@ static inline void drive_take(struct drive_part *p, const struct matmul_job *j, 
     *end = *begin;
 }
 
+/* Whether lanes take some groups at a time, in turns, so that none waits for one that is slower: many rows meet
+ * them.  Few rows are read for, which wants one line of weights for each lane. */
+enum { TURNS_FROM_ROWS = 32 };
+static inline bool drive_in_turns(const struct qrn_cpu_lane *lane, const struct matmul_job *j)
+{
+    return lane->n > 1 && j->k > 0 && j->most_rows >= TURNS_FROM_ROWS;
+}
+
+/* Groups g .. g + n - 1 of matrix i, a lane's turn.  Begins as {0}. */
+struct drive_turn {
+    int64_t i, g;
+    int n;
+    int64_t from, rows; /* groups and rows of the matrices before, groups of those without rows left out */
+};
+
+/* The lane's next; false: there is none.  At most few_groups, or many_groups where a matrix meets many_rows; fewer
+ * towards the end, so that lanes end together. */
+static inline bool drive_next(const struct qrn_cpu_lane *lane, const struct matmul_job *j,
+                              int few_groups, int many_groups, int many_rows, struct drive_turn *t)
+{
+    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
+    int64_t total = 0, at = atomic_load(lane->taken);
+    for (int64_t i = 0; i < j->n_matrices; i++) total += matmul_n_rows(j, i) ? n_groups : 0;
+    while (at < total) {
+        for (int64_t n_rows; (n_rows = matmul_n_rows(j, t->i)) == 0 || at >= t->from + n_groups; t->i++) {
+            t->from += n_rows ? n_groups : 0;
+            t->rows += n_rows;
+        }
+        const int64_t most = matmul_n_rows(j, t->i) >= many_rows ? many_groups : few_groups;
+        const int64_t left = t->from + n_groups - at, part = (total - at) / (2 * lane->n) + 1;
+        const int64_t n = most < part ? most : part;
+        t->n = (int)(n < left ? n : left);
+        t->g = at - t->from;
+        if (atomic_compare_exchange_weak(lane->taken, &at, at + t->n)) return true;
+    }
+    return false;
+}
+
 /* Whether lanes share the rows of x: of groups the busiest would have a quarter more than an equal
  * share. */
 static inline bool drive_by_rows(const struct matmul_job *j, const struct matmul_unit *u,
@@ -380,9 +418,17 @@ drive_part_of_rows(const struct matmul_job *j, struct qrn_tensor own[2], int64_t
 static inline void drive_products(const struct qrn_cpu_lane *lane, const struct drive *d)
 {
     const struct matmul_job *j = d->j;
+    const struct matmul_unit *u = d->u;
     struct drive_part part = drive_part(lane, j);
+    struct drive_turn turn = {0};
+    if (drive_in_turns(lane, j)) {
+        while (drive_next(lane, j, u->chunk_groups, u->many ? u->many_groups : u->chunk_groups,
+                          u->many_rows, &turn))
+            drive_chunk(d, turn.i, turn.g, turn.n);
+        return;
+    }
     for (int64_t i = 0; i < j->n_matrices && part.from < part.high; i++) {
-        const int64_t most = drive_many(j, d->u, i) ? d->u->many_groups : d->u->chunk_groups;
+        const int64_t most = drive_many(j, u, i) ? u->many_groups : u->chunk_groups;
         int64_t begin, end;
         drive_take(&part, j, i, &begin, &end);
         const int64_t n_chunks = (end - begin + most - 1) / most;
