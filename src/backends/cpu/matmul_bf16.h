@@ -36,7 +36,7 @@ struct bf16_tile {
     size_t next_short;  /* the same where the next has fewer, for each row that it lacks less */
     const char *next;   /* x of the rows that come next, or NULL */
     const char *next_w; /* of a group of the columns or groups that come next, or NULL */
-    float *out[BF16_MOST_ROWS];
+    float *const *out;  /* of each row */
 };
 
 /* How 32 columns of x lie. */
@@ -257,7 +257,9 @@ static inline void bf16_rows(const struct bf16_walk *k, int64_t b, struct bf16_t
 {
     const struct bf16_unit *u = k->u;
     const char *next_w = t->next_w; /* a group for each panel */
+    float *out[BF16_MOST_ROWS];
     int asked = 0;
+    t->out = out;
     t->next_panel = (size_t)u->panel_rows * bf16_row_bytes(k->j, u);
     t->next_short = (size_t)b * bf16_block_bytes(u);
     for (int64_t r = k->r0; r < k->r1; r += u->product_rows, t->cold = false) {
@@ -267,8 +269,8 @@ static inline void bf16_rows(const struct bf16_walk *k, int64_t b, struct bf16_t
         t->x = bf16_panel(k, r, b);
         t->next = after < k->r1 ? bf16_panel(k, after, b) : NULL;
         for (int m = 0; m < t->n_rows; m++)
-            t->out[m] = k->sums ? k->sums + (size_t)(r - k->r0 + m) * bf16_sums_step(u)
-                                : matmul_row_at(k->j, k->i, r + m).out + k->g * IMAGE_ROWS;
+            out[m] = k->sums ? k->sums + (size_t)(r - k->r0 + m) * bf16_sums_step(u)
+                             : matmul_row_at(k->j, k->i, r + m).out + k->g * IMAGE_ROWS;
         u->product(t);
     }
 }
