@@ -33,7 +33,7 @@ struct bf16_tile {
     int n_rows;
     const void *x;      /* [n_blocks][n_rows][32], as the unit's x says; of more than a panel: of the first */
     size_t next_panel;  /* bytes from one panel to the next, which has as many rows */
-    size_t next_short;  /* the same where the next has fewer, for each row that it lacks less */
+    size_t next_short;  /* so much less for each row that a last, shorter one lacks */
     const char *next;   /* x of the rows that come next, or NULL */
     const char *next_w; /* of a group of the columns or groups that come next, or NULL */
     float *const *out;  /* of each row */
