@@ -76,6 +76,13 @@ static inline void qrn_ldmatrix4(uint32_t (&out)[4], const void *row)
     for (int m = 0; m < 4; m++)
         out[m] = emulated_element(given, m, r, c) | (uint32_t)emulated_element(given, m, r, c + 1) << 16;
 }
+static inline void qrn_ldmatrix2(uint32_t (&out)[2], const void *row)
+{
+    const unsigned char *given = emulated_exchange(0xffffffffu, "at ldmatrix", &row, sizeof row);
+    const int r = (int)emulated_lane / 4, c = (int)emulated_lane % 4 * 2;
+    for (int m = 0; m < 2; m++)
+        out[m] = emulated_element(given, m, r, c) | (uint32_t)emulated_element(given, m, r, c + 1) << 16;
+}
 static inline void qrn_ldmatrix4_transposed(uint32_t (&out)[4], const void *row)
 {
     const unsigned char *given = emulated_exchange(0xffffffffu, "at ldmatrix", &row, sizeof row);

@@ -8,19 +8,23 @@ QRN_CUDA_IMAGE(matmul_stream_k_sm90a);
 QRN_CUDA_IMAGE(matmul_stream_mlx_sm90a);
 
 /* Rows of x and slots that are served: others read a matrix once for more rows.  A ring of LEAST_STAGES is as good as
- * any where nothing is copied early. */
-enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 6 };
+ * any where nothing is copied early; with two to four rows of x it has up to FEW_STAGES, with more MANY_STAGES, what lies
+ * beyond being of more use to small launches that run meanwhile. */
+enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 6, FEW_STAGES = 12, MANY_STAGES = 8 };
 
 /* Before its turn a launch copies EARLY stages at once, others at PACE bytes a clock, what memory gives each
  * multiprocessor, and asks for ASKED more. */
 enum { EARLY = 2, PACE = 18, ASKED = 12 };
 
+/* Functions of a type: for one row of x, a few, and more. */
 #define STREAM(file, NAME)                                                                     \
     [QRN_##NAME] = {{qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream1_" #NAME, \
                      QRN_FEW_MOST_SHARED},                                                     \
+                    {qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream4_" #NAME, \
+                     QRN_FEW_MOST_SHARED},                                                     \
                     {qrn_cuda_image_matmul_stream_##file##_sm90a, "qrn_matmul_stream8_" #NAME, \
                      QRN_FEW_MOST_SHARED}}
-static const struct qrn_cuda_function stream_of[QRN_DTYPE_COUNT][2] = {
+static const struct qrn_cuda_function stream_of[QRN_DTYPE_COUNT][3] = {
     STREAM(blocks, Q4_0), STREAM(blocks, Q4_1),   STREAM(blocks, Q5_0),  STREAM(blocks, Q5_1),
     STREAM(blocks, Q8_0), STREAM(blocks, IQ4_NL), STREAM(blocks, MXFP4), STREAM(k, Q2_K),
     STREAM(k, Q3_K),      STREAM(k, Q4_K),        STREAM(k, Q5_K),       STREAM(k, Q6_K),
@@ -28,6 +32,12 @@ static const struct qrn_cuda_function stream_of[QRN_DTYPE_COUNT][2] = {
     STREAM(mlx, MLX_Q3),  STREAM(mlx, MLX_Q4),    STREAM(mlx, MLX_Q5),   STREAM(mlx, MLX_Q6),
     STREAM(mlx, MLX_Q8),
 };
+
+/* Which of a type's functions serves so many rows of x at once. */
+static int form_of(int tile_rows)
+{
+    return (tile_rows > 1) + (tile_rows > QRN_STREAM_FEW);
+}
 
 _Static_assert(sizeof(struct qrn_stream_handover) == QRN_CUDA_HANDOVER_BYTES, "");
 
@@ -51,7 +61,8 @@ static int64_t groups_of(const struct qrn_matmul_params *p)
 static bool fits(const struct qrn_matmul_params *p, int tile_rows, int64_t shared, int64_t most,
                  struct cut *out)
 {
-    const int64_t of_x = panels_of(p) * tile_rows * (QRN_STREAM_X + (int64_t)sizeof(float)),
+    const int64_t of_x = tile_rows > 1 ? tile_rows * qrn_stream_x_pitch((int)panels_of(p))
+                                       : panels_of(p) * (QRN_STREAM_X + (int64_t)sizeof(float)),
                   of_sums = (int64_t)qrn_stream_stage_sums(tile_rows) * (int64_t)sizeof(float),
                   stage = QRN_STREAM_PANELS * p->w.panel_bytes;
     int64_t n = (shared - of_x) / (stage + of_sums);
@@ -75,10 +86,9 @@ static bool find_cut(const struct qrn_matmul_params *p, int64_t share, struct cu
     if (panels_of(p) > 4096) return false;
     if (rows == 1 && share > 0 && fits(p, 1, QRN_STREAM_ROW_SHARED, stages_of(p, share), out))
         return true;
-    for (; rows > 0; rows--) {
-        if (fits(p, rows, QRN_STREAM_HALF_SHARED, QRN_STREAM_STAGES, out)) return true;
-        if (fits(p, rows, QRN_FEW_MOST_SHARED, QRN_STREAM_STAGES, out)) return true;
-    }
+    for (; rows > 1; rows--)
+        if (fits(p, rows, QRN_FEW_MOST_SHARED, rows > QRN_STREAM_FEW ? MANY_STAGES : FEW_STAGES, out)) return true;
+    if (fits(p, 1, QRN_STREAM_HALF_SHARED, QRN_STREAM_STAGES, out)) return true;
     (void)fits(p, 1, QRN_FEW_MOST_SHARED, QRN_STREAM_STAGES, out);
     return out->n_stages >= 2;
 }
@@ -138,7 +148,8 @@ bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul
     p->sums_at = cut.n_stages * p->stage_bytes;
     p->x_at = p->sums_at +
               cut.n_stages * qrn_stream_stage_sums(p->job.tile_rows) * (int32_t)sizeof(float);
-    p->d_at = p->x_at + p->n_panels * p->job.tile_rows * QRN_STREAM_X;
+    p->d_at = p->x_at + p->n_panels * QRN_STREAM_X;
+    p->x_pitch = qrn_stream_x_pitch(p->n_panels);
     *grid = (struct qrn_cuda_grid){.n_blocks = n_blocks,
                                    .n_threads = (unsigned)qrn_stream_threads(p->job.tile_rows),
                                    .shared_bytes = (unsigned)shared_bytes};
@@ -151,7 +162,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
     struct qrn_cuda_grid grid;
     if ((job->ids ? job->n_slots : job->most_rows) == 0 || job->w.n == 0) return;
     if (qrn_cuda_stream_launch(s->cuda, job, 0, &p, &grid))
-        qrn_cuda_launch(s, &stream_of[job->w.dtype][p.job.tile_rows > 1], grid, &p);
+        qrn_cuda_launch(s, &stream_of[job->w.dtype][form_of(p.job.tile_rows)], grid, &p);
 }
 
 static const char serves[] = "packed weights, 8-bit activations: at most 64 rows of x, 32 slots";

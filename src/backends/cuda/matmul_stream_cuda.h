@@ -10,10 +10,14 @@ QRN_PARAMS_BEGIN
 
 enum {
     QRN_STREAM_PANELS = 4,  /* of a stage, at most */
-    QRN_STREAM_TEAM = 4,    /* warps that share a stage */
+    QRN_STREAM_TEAM = QRN_STREAM_PANELS, /* warps that share a stage */
     QRN_STREAM_COLUMNS = 8, /* rows of x at once, at most */
+    QRN_STREAM_FEW = 4,     /* two to so many: a warp multiplies two panels at once */
     QRN_STREAM_STAGES = 14, /* at most */
-    QRN_STREAM_X = 144,      /* bytes of 128 k of a row of x in shared memory: codes, eight sums */
+    QRN_STREAM_X = 144,      /* bytes of 128 k of x in shared memory, if it has one row: codes, eight sums */
+    QRN_STREAM_Q8 = 148,     /* of several rows, as they are: d, sums, codes */
+    QRN_STREAM_Q8_SUMS = 4,
+    QRN_STREAM_Q8_CODES = 20,
     QRN_STREAM_P = 36,       /* floats of a column's sums of a panel, of 32 rows: columns begin in other banks */
     QRN_STREAM_WARPS = 12,   /* that multiply, in teams that take stages in turn */
     QRN_STREAM_TEAMS = QRN_STREAM_WARPS / QRN_STREAM_TEAM
@@ -47,6 +51,13 @@ QRN_FORM_FUNCTION int qrn_stream_stage_sums(int tile_rows)
     return QRN_STREAM_PANELS * tile_rows * (QRN_STREAM_P + 1);
 }
 
+/* Bytes from a row of x to the next, of several in shared memory: multiples of 16 whose words of eight rows are in banks
+ * four apart. */
+QRN_FORM_FUNCTION int qrn_stream_x_pitch(int n_panels)
+{
+    return (n_panels * QRN_STREAM_Q8 + 111) / 128 * 128 + 16;
+}
+
 /* What turns codes that were shifted up into signed levels; a parameter, so that it stays in a register. */
 #define QRN_STREAM_FLIP 0x80808080u
 
@@ -65,7 +76,7 @@ struct qrn_matmul_stream_params {
     int32_t n_early, pace; /* before the launch's turn: stages copied at once, clocks from each other one to the next */
     int32_t n_asked;       /* stages that the second cache is asked for then */
     uint32_t flip;         /* see matmul_stream_panel.cuh */
-    int32_t sums_at, x_at, d_at, rest; /* in shared memory, which begins with the ring */
+    int32_t sums_at, x_at, d_at, x_pitch; /* in shared memory, which begins with the ring */
 };
 
 QRN_PARAMS_END

@@ -104,7 +104,7 @@ template <int dtype> struct qrn_chain_packed : qrn_chain_plain {
 
     __device__ __forceinline__ void copy_x(const qrn_chain_shared &s) const
     {
-        qrn_stream_copy_x<dtype, 1>(p.stream, p.link[0].x, 1, s.stream);
+        qrn_stream_copy_row<dtype>(p.stream, (const qrn_q8_act *)(uintptr_t)p.link[0].x, s.stream);
     }
     static __device__ __forceinline__ void take_pieces(const uint32_t *from, int n, const qrn_chain_shared &s)
     {

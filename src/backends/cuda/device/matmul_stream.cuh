@@ -3,7 +3,7 @@
  *
  * Bound by reading weights once: 18.5 bytes a clock and multiprocessor, 31 weights of Q4_K, for which it
  * may issue four instructions of warps.  Decoding and multiplying 4096 of them (a panel) takes about 200
- * with one row of x, 300 with eight, of 528; so all depends on copies never stopping, and what the ring
+ * with one row of x, 230 with four, 280 with eight, of 528; so all depends on copies never stopping, and what the ring
  * holds when x comes is multiplied at twice the pace of memory.
  *
  * Each multiprocessor has one block, which takes an equal share of all panels: a stream of bytes, copied
@@ -22,10 +22,43 @@
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_STREAM_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_STREAM_CUH
 
-#include "backends/cuda/device/matmul_stream_tiles.cuh"
+#include "backends/cuda/device/matmul_stream_x.cuh"
 #include "backends/cuda/device/once.cuh"
 
 /* --- warps that multiply --- */
+
+/* What warp `part` of a team multiplies of a stage of n_here panels, the first of which is the piece's number `begin`;
+ * d of x beside it. */
+template <int dtype, int COLUMNS>
+static __device__ __forceinline__ void qrn_stream_multiply_part(const qrn_matmul_stream_params &p, const qrn_panel_form &form,
+                                                                const qrn_stream_shared &s,
+                                                                const qrn_stream_columns<COLUMNS> &x, const uint8_t *stage,
+                                                                int part, int begin, int n_here, int n_rows, float *sums)
+{
+    const int lane = qrn_lane(), panel_bytes = (int)p.job.w.panel_bytes, n_side = qrn_stream_rows<COLUMNS>(p);
+    const bool has_d = part < n_here && lane < n_rows;
+    float d = 0.0f;
+    if (has_d) d = COLUMNS == 1 ? s.d[begin + part] : *(const float *)(s.x + lane * p.x_pitch + (begin + part) * QRN_STREAM_Q8);
+    if constexpr (COLUMNS == 1) {
+        if (part < n_here)
+            sums[part * QRN_STREAM_P + lane] = qrn_stream_panel_of_one<dtype>(form, p.flip, stage + part * panel_bytes,
+                                                                              s.x + (begin + part) * QRN_STREAM_X);
+    } else {
+        enum { PANELS = qrn_stream_columns<COLUMNS>::PANELS };
+        const int at = part - part % PANELS;
+        qrn_stream_work<COLUMNS> work;
+        work.n_panels = n_here - at, work.first_row = QRN_PANEL_ROWS / PANELS * (part % PANELS);
+        work.p = sums + at * n_side * QRN_STREAM_P, work.p_panel = n_side * QRN_STREAM_P;
+#pragma unroll
+        for (int i = 0; i < PANELS; i++) {
+            const int there = i < work.n_panels ? at + i : at;
+            work.panel[i] = stage + there * panel_bytes;
+            work.k[i] = begin + there;
+        }
+        if (at < n_here) qrn_stream_multiply_panels<dtype, COLUMNS>(form, p.flip, x, work);
+    }
+    if (has_d) sums[qrn_stream_d_at<COLUMNS>(p, lane) + part] = d;
+}
 
 template <int dtype, int COLUMNS, class Tiles>
 static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_stream_params &p, const Tiles &tiles,
@@ -33,7 +66,6 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
                                                              const qrn_share &share)
 {
     const qrn_panel_form form = qrn_panel_form_of(dtype, p.job.w);
-    const int lane = qrn_lane(), panel_bytes = (int)p.job.w.panel_bytes;
     const int team = qrn_warp() / QRN_STREAM_TEAM, part = qrn_warp() % QRN_STREAM_TEAM;
     int n_rows = 1, next = team < p.n_stages ? team : INT32_MAX / 2; /* stages from the piece's first to the team's next */
     uint64_t x_rows = 0;
@@ -41,12 +73,14 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     qrn_ring_place ring;
     qrn_share_walk walk;
     qrn_stream_tile_walk of_tile;
+    qrn_stream_columns<COLUMNS> x;
     ring.at = team;
     walk.start(share, p.n_panels);
     const auto go_to_tile = [&] {
         if (!of_tile.go(p, walk.group)) return;
         const qrn_tile tile = tiles.at(of_tile.i);
         if (COLUMNS > 1) n_rows = tile.n_rows;
+        if constexpr (COLUMNS > 1) x.find(s.x, s.zeros, n_rows, p.x_pitch);
         x_rows = qrn_stream_x_rows(tiles, tile);
         x_is_there = x_is_there && !tiles.has_own_x(of_tile.i);
     };
@@ -55,29 +89,16 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     for (; walk.end; walk.next_piece(share, p.n_panels)) {
         go_to_tile();
         if (!x_is_there) {
-            qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
-            if (p.job.x_dtype == QRN_Q8_ACT) qrn_stream_copy_x<dtype, COLUMNS>(p, x_rows, n_rows, s);
-            else qrn_stream_round_x<dtype>(p, x_rows, n_rows, s);
-            qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
+            qrn_stream_take_x<dtype, COLUMNS>(p, x_rows, n_rows, s);
             x_is_there = true;
         }
         const int n_stages = (walk.end - walk.panel + QRN_STREAM_PANELS - 1) / QRN_STREAM_PANELS;
         while (next < n_stages) {
             const int begin = walk.panel + next * QRN_STREAM_PANELS,
                       n_here = min(walk.end - begin, (int)QRN_STREAM_PANELS);
-            float *sums = qrn_stream_sums<COLUMNS>(p, s, ring.at);
             qrn_barrier_wait(&s.places[ring.at].full, ring.parity);
-#pragma unroll 1
-            for (int at = part; at < n_here; at += QRN_STREAM_TEAM) {
-                const int first = (begin + at) * qrn_stream_rows<COLUMNS>(p);
-                const uint8_t *panel = (const uint8_t *)s.ring + ring.at * p.stage_bytes + at * panel_bytes,
-                              *x = s.x + first * QRN_STREAM_X;
-                float *to = sums + at * qrn_stream_rows<COLUMNS>(p) * QRN_STREAM_P;
-                const float d = s.d[first + (COLUMNS == 1 ? 0 : min(lane, n_rows - 1))];
-                if constexpr (COLUMNS == 1) to[lane] = qrn_stream_panel_of_one<dtype>(form, p.flip, panel, x);
-                else qrn_stream_panel_of_eight<dtype>(form, p.flip, panel, x, n_rows, to);
-                if (lane < n_rows) sums[qrn_stream_d_at<COLUMNS>(p, lane) + at] = d;
-            }
+            qrn_stream_multiply_part<dtype, COLUMNS>(p, form, s, x, (const uint8_t *)s.ring + ring.at * p.stage_bytes, part,
+                                                     begin, n_here, n_rows, qrn_stream_sums<COLUMNS>(p, s, ring.at));
             qrn_barrier_arrive_warp(&s.places[ring.at].done);
             next += ring.next_of<QRN_STREAM_TEAMS>(team, p.n_stages);
         }
@@ -308,13 +329,15 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     __shared__ qrn_q8_act own[QRN_STREAM_WARPS];
     __shared__ qrn_barrier turn;
     __shared__ qrn_share share;
+    __shared__ uint32_t zeros[QRN_STREAM_Q8 / 4];
     qrn_stream_shared s;
     s.ring = memory;
     s.sums = (float *)(memory + p.sums_at);
     s.x = (uint8_t *)memory + p.x_at;
     s.d = (float *)(memory + p.d_at);
-    s.places = places, s.own = own, s.turn = &turn;
+    s.places = places, s.own = own, s.turn = &turn, s.zeros = (const uint8_t *)zeros;
     qrn_hold_shared(s.places), qrn_hold_shared(s.sums);
+    if (COLUMNS > 1 && threadIdx.x < QRN_STREAM_Q8 / 4) zeros[threadIdx.x] = 0;
     if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
 #pragma unroll 1
         for (int i = 0; i < p.n_stages; i++) {
@@ -345,6 +368,11 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
                               qrn_matmul_stream_params)                                          \
     {                                                                                            \
         qrn_matmul_stream<QRN_##NAME, 1>(p, qrn_stream_tiles{p});                                \
+    }                                                                                            \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream4_##NAME, qrn_stream_threads(QRN_STREAM_FEW), 1,    \
+                              qrn_matmul_stream_params)                                          \
+    {                                                                                            \
+        qrn_matmul_stream<QRN_##NAME, QRN_STREAM_FEW>(p, qrn_stream_tiles{p});                   \
     }                                                                                            \
     QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_stream8_##NAME, qrn_stream_threads(QRN_STREAM_COLUMNS), 1, \
                               qrn_matmul_stream_params)                                          \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * What a panel of packed weights in shared memory adds to outputs, to the bit of products.cuh: for one
- * row of x by dp4a, a lane a row of weights; for up to eight on tensor cores of bytes.
+ * What a panel of packed weights in shared memory adds to outputs, to the bit of products.cuh: what several rows of x
+ * share (matmul_stream_columns.cuh), and one row, by dp4a, a lane a row of weights.
  *
- * Sums of x that minima are multiplied with are cut in two bytes where these are bytes as well
- * (Q4_K, Q5_K): dp4a then takes those of a whole panel.
+ * Where minima's small integers are bytes (Q4_K, Q5_K) sums of one row of x are cut in two bytes, too: dp4a then takes
+ * those of a whole panel; those of several stay words of two, for dp2a.
  *
  * Bases that are half of the codes' range (Q4_0, Q5_0, Q6_K, Q3_K) cost nothing: codes are shifted up to
  * the top of their byte, whose highest bit is flipped, and so are signed levels times a power of 2, which
@@ -30,10 +30,15 @@ static __device__ __forceinline__ constexpr bool qrn_stream_halves(const qrn_for
     return f.sub == QRN_SUB_HALVES || f.sub == QRN_SUB_HALVES_MIN;
 }
 
-/* Whether sums of 32 k lie beside x as low bytes, -64 .. 63, of four blocks, then high ones. */
-static __device__ __forceinline__ constexpr bool qrn_stream_splits_sums(const qrn_form &f)
+/* Whether small integers of a panel's minima are a word's bytes. */
+static __device__ __forceinline__ constexpr bool qrn_stream_has_min_bytes(const qrn_form &f)
 {
     return f.sub == QRN_SUB_SCALE_MIN;
+}
+/* Whether sums of 32 k lie beside one row of x as low bytes, -64 .. 63, of four blocks, then high ones. */
+static __device__ __forceinline__ constexpr bool qrn_stream_splits_sums(const qrn_form &f)
+{
+    return qrn_stream_has_min_bytes(f);
 }
 
 static __device__ __forceinline__ uint32_t qrn_shift_up(uint32_t x, int n)
@@ -59,7 +64,7 @@ static __device__ __forceinline__ int qrn_dp4a_unsigned(uint32_t a, uint32_t b, 
     return c;
 }
 
-/* Four words of vector i of a panel's codes: the lane's row. */
+/* Words of vector i of a panel's codes, four of the lane's row. */
 struct qrn_words_by_row {
     const uint8_t *codes; /* of the lane */
     __device__ __forceinline__ void operator()(int i, uint32_t (&v)[4]) const
@@ -68,31 +73,35 @@ struct qrn_words_by_row {
     }
 };
 
-/* Word lane % 4 of rows 8 m + lane / 4, m = 0 .. 3. */
+/* Word lane % 4 of rows 8 m + lane / 4, m = 0 .. 3 or 0 .. 1. */
 struct qrn_words_by_fragment {
     const uint8_t *codes; /* of the lane */
     __device__ __forceinline__ void operator()(int i, uint32_t (&v)[4]) const
     {
         qrn_ldmatrix4(v, codes + 512 * i);
     }
+    __device__ __forceinline__ void operator()(int i, uint32_t (&v)[2]) const
+    {
+        qrn_ldmatrix2(v, codes + 512 * i);
+    }
 };
 
-/* Levels of block j: q[i] of word i's first 16 k, q[4 + i] of the other 16.  flip is 0x80808080, not known
+/* Levels of N words of block j: q[i] of word i's first 16 k, q[N + i] of the other 16.  flip is 0x80808080, not known
  * when this is compiled: so it stays in a register, and mask and flip are one instruction. */
-template <int dtype, typename Load>
-static __device__ __forceinline__ void qrn_stream_levels(const Load &load, int j, uint32_t flip, uint32_t (&q)[8])
+template <int dtype, int N, typename Load>
+static __device__ __forceinline__ void qrn_stream_levels(const Load &load, int j, uint32_t flip, uint32_t (&q)[2 * N])
 {
     constexpr qrn_form f = qrn_form_of(dtype);
     constexpr int up = qrn_stream_shift(f), n_low = f.bits >= 4 ? 4 : 2, n_high = f.bits - n_low;
     constexpr uint32_t low_mask = ((1u << n_low) - 1) * 0x01010101u << up,
                        high_mask = n_high > 0 ? ((1u << n_high) - 1) * 0x01010101u << (n_low + up) : 0;
-    uint32_t v[4], h[4] = {0, 0, 0, 0};
+    uint32_t v[N], h[N] = {};
     if (f.bits == 8) {
-        uint32_t second[4];
+        uint32_t second[N];
         load(2 * j, v);
         load(2 * j + 1, second);
 #pragma unroll
-        for (int i = 0; i < 4; i++) q[i] = v[i], q[4 + i] = second[i];
+        for (int i = 0; i < N; i++) q[i] = v[i], q[N + i] = second[i];
         return;
     }
     load(f.bits >= 4 ? j : j / 2, v);
@@ -100,17 +109,17 @@ static __device__ __forceinline__ void qrn_stream_levels(const Load &load, int j
     const int low_at = f.bits >= 4 ? 0 : 4 * (j % 2);
     const int high_at = n_high == 1 ? 2 * j : 4 * (j % 2);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < N; i++) {
         if (f.levels != QRN_LEVELS_LINEAR) {
-            qrn_level_nibbles(f.levels, v[i], q[i], q[4 + i]);
+            qrn_level_nibbles(f.levels, v[i], q[i], q[N + i]);
             continue;
         }
 #pragma unroll
         for (int part = 0; part < 2; part++) {
             const uint32_t high = qrn_shift_up(h[i], n_low + up - high_at - part * n_high) & high_mask;
             const uint32_t low = qrn_shift_up(v[i], up - low_at - part * n_low);
-            q[4 * part + i] = n_high ? (low & low_mask) | high : low & low_mask;
-            if (up) q[4 * part + i] ^= flip;
+            q[N * part + i] = n_high ? (low & low_mask) | high : low & low_mask;
+            if (up) q[N * part + i] ^= flip;
         }
     }
 }
@@ -204,6 +213,13 @@ static __device__ __forceinline__ int qrn_stream_t_of_panel(const qrn_stream_sca
 {
     return 128 * __dp4a((int)scales.subs.y, (int)sums[1], 0) + __dp4a((int)scales.subs.y, (int)sums[0], 0);
 }
+/* Where they are words of two. */
+static __device__ __forceinline__ int qrn_stream_t_of_words(const qrn_stream_scales &scales, const uint32_t (&sums)[4])
+{
+    const int low = (int)__byte_perm(scales.subs.y, 0, 0x1100), high = (int)__byte_perm(scales.subs.y, 0, 0x3322);
+    const int first = __dp2a_hi((int)sums[1], low, __dp2a_lo((int)sums[0], low, 0));
+    return __dp2a_hi((int)sums[3], high, __dp2a_lo((int)sums[2], high, first));
+}
 
 /* Codes of block j of the lane's row times 32 k of x: of a word's first 16 k, of the others. */
 template <int dtype>
@@ -225,7 +241,7 @@ static __device__ __forceinline__ void qrn_stream_dots(const qrn_words_by_row &l
         high >>= 4;
         return;
     }
-    qrn_stream_levels<dtype>(load, j, flip, q);
+    qrn_stream_levels<dtype, 4>(load, j, flip, q);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         low = __dp4a((int)q[i], (int)v[i], low);
@@ -265,100 +281,6 @@ static __device__ __forceinline__ float qrn_stream_panel_of_one(const qrn_panel_
         }
     }
     return p;
-}
-
-/* isum += of 16 rows of weights and eight columns, block j. */
-template <int dtype>
-static __device__ __forceinline__ void qrn_stream_multiply(const uint32_t (&a)[4], const uint32_t (&b)[2],
-                                                           const int (&s)[2][2], const int (&sum0)[2],
-                                                           const int (&sum1)[2], int (&isum)[4])
-{
-    constexpr qrn_form f = qrn_form_of(dtype);
-    constexpr int base = qrn_stream_base(f);
-    int c[4], e[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        c[i] = base ? base * (qrn_stream_halves(f) ? sum0[i % 2] : sum0[i % 2] + sum1[i % 2]) : 0;
-        e[i] = base ? base * sum1[i % 2] : 0;
-    }
-    if (f.sub == QRN_SUB_NONE) {
-#pragma unroll
-        for (int i = 0; base && i < 4; i++) isum[i] += c[i];
-        qrn_mma_s8(isum, a, b);
-    } else if (!qrn_stream_halves(f)) {
-        qrn_mma_s8(c, a, b);
-#pragma unroll
-        for (int i = 0; i < 4; i++) isum[i] += s[i / 2][0] * c[i];
-    } else {
-        qrn_mma_s8_short(c, a[0], a[1], b[0]);
-        qrn_mma_s8_short(e, a[2], a[3], b[1]);
-#pragma unroll
-        for (int i = 0; i < 4; i++) isum[i] += s[i / 2][0] * c[i] + s[i / 2][1] * e[i];
-    }
-}
-
-/* Of n_columns rows of x, at x one after the other; to p, QRN_STREAM_P floats a column. */
-template <int dtype>
-static __device__ __forceinline__ void qrn_stream_panel_of_eight(const qrn_panel_form &form, uint32_t flip,
-                                                                 const uint8_t *panel, const uint8_t *x,
-                                                                 int n_columns, float *p)
-{
-    constexpr qrn_form f = qrn_form_of(dtype);
-    constexpr bool needs_sums = qrn_has_min(f) || qrn_stream_base(f), splits = qrn_stream_splits_sums(f);
-    const int lane = qrn_lane(), group = lane / 4, column = 2 * (lane % 4);
-    const qrn_words_by_fragment load = {panel + 16 * lane};
-    const uint8_t *x_row = x + min(lane % 8, n_columns - 1) * QRN_STREAM_X + 16 * (lane / 8);
-    qrn_stream_scales scales[4];
-    uint32_t sums[2][4], b[4] = {0, 0, 0, 0};
-    float result[2][4];
-    int isum[2][4], tsum[2][4];
-#pragma unroll
-    for (int h = 0; h < 4; h++) qrn_stream_load_scales<dtype>(form, panel, 8 * h + group, scales[h]);
-#pragma unroll
-    for (int e = 0; needs_sums && e < 2; e++)
-        qrn_words_of(*(const uint4 *)(x + min(column + e, n_columns - 1) * QRN_STREAM_X + QRN_PANEL_K), sums[e]);
-#pragma unroll
-    for (int i = 0; i < 8; i++) result[i / 4][i % 4] = 0.0f, isum[i / 4][i % 4] = tsum[i / 4][i % 4] = 0;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        uint32_t q[8];
-        int sum0[2] = {0, 0}, sum1[2] = {0, 0};
-        if (j % 2 == 0) qrn_ldmatrix4(b, x_row + 32 * j);
-        qrn_stream_levels<dtype>(load, j, flip, q);
-#pragma unroll
-        for (int e = 0; needs_sums && e < 2; e++)
-            sum0[e] = (int16_t)sums[e][j], sum1[e] = (int)sums[e][j] >> 16;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const uint32_t a[4] = {q[2 * i], q[2 * i + 1], q[4 + 2 * i], q[5 + 2 * i]},
-                           of_j[2] = {b[2 * (j % 2)], b[2 * (j % 2) + 1]};
-            int s[2][2], t[2][2];
-            qrn_stream_subs(f, scales[2 * i].subs, j, s[0], t[0]);
-            qrn_stream_subs(f, scales[2 * i + 1].subs, j, s[1], t[1]);
-            qrn_stream_multiply<dtype>(a, of_j, s, sum0, sum1, isum[i]);
-#pragma unroll
-            for (int e = 0; qrn_has_min(f) && e < 4; e++) {
-                if (splits) tsum[i][e] = qrn_stream_t_of_panel(scales[2 * i + e / 2], sums[e % 2]);
-                else tsum[i][e] += qrn_stream_t(f, t[e / 2], sum0[e % 2], sum1[e % 2]);
-            }
-            if ((j + 1) % form.run) continue;
-            float d[2], m[2];
-            qrn_stream_head<dtype>(form, scales[2 * i], j, d[0], m[0]);
-            qrn_stream_head<dtype>(form, scales[2 * i + 1], j, d[1], m[1]);
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                qrn_run_sums run = {isum[i][e], tsum[i][e]};
-                qrn_end_run(f, d[e / 2], m[e / 2], run, result[i][e]);
-                isum[i][e] = tsum[i][e] = 0;
-            }
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            if (column + e % 2 < n_columns)
-                p[(column + e % 2) * QRN_STREAM_P + 16 * i + group + 8 * (e / 2)] = result[i][e];
 }
 
 #endif

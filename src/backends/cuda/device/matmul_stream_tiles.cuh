@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * What a block of a stream of packed weights (matmul_stream.cuh) has: its place in the ring, shared memory, tiles,
- * and rows of x, which lie in shared memory panel by panel. */
+ * What a block of a stream of packed weights (matmul_stream.cuh) has: its place in the ring, shared memory, tiles. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_STREAM_TILES_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_STREAM_TILES_CUH
 
 #include "backends/cuda/device/matmul_job.cuh"
-#include "backends/cuda/device/matmul_stream_panel.cuh"
+#include "backends/cuda/device/matmul_stream_columns.cuh"
 #include "backends/cuda/device/shares.cuh"
 
-static_assert(QRN_STREAM_WARPS % QRN_STREAM_TEAM == 0 && QRN_STREAM_TEAM <= QRN_STREAM_PANELS, "");
+static_assert(QRN_STREAM_WARPS % QRN_STREAM_TEAM == 0, "");
 
 /* Of a place in the ring: it is copied, multiplied by its team, its sums are read; then it is free. */
 struct qrn_stream_barriers {
@@ -17,11 +16,12 @@ struct qrn_stream_barriers {
 
 struct qrn_stream_shared {
     char *ring;
-    float *sums, *d; /* d of x: [panel][row] */
-    uint8_t *x;      /* [panel][row][QRN_STREAM_X] */
+    float *sums, *d; /* d of one row of x: [panel] */
+    uint8_t *x;      /* of one row: [panel][QRN_STREAM_X]; of several: [row][p.x_pitch] */
     qrn_stream_barriers *places; /* of the ring */
     qrn_q8_act *own; /* of each warp */
     qrn_barrier *turn; /* past phase 0: this launch's has come */
+    const uint8_t *zeros; /* QRN_STREAM_Q8 of them */
 };
 
 /* Rows of x that lie side by side. */
@@ -108,95 +108,5 @@ struct qrn_stream_tile_walk {
         return true;
     }
 };
-
-/* --- rows of x --- */
-
-/* Where rows of x of a tile begin: lane r has row r's.  Worked out before a launch's turn where that can be. */
-template <class Tiles>
-static __device__ __forceinline__ uint64_t qrn_stream_x_rows(const Tiles &tiles, const qrn_tile &tile)
-{
-    return qrn_lane() < tile.n_rows ? (uint64_t)(uintptr_t)tiles.x_row(tile, qrn_lane()) : 0;
-}
-template <int COLUMNS, typename T>
-static __device__ __forceinline__ const T *qrn_stream_x_row(uint64_t rows, int r)
-{
-    return (const T *)(uintptr_t)__shfl_sync(QRN_ALL_OF_WARP, rows, COLUMNS == 1 ? 0 : r);
-}
-
-/* Sums of block j's halves, as a word, beside 128 k of x. */
-template <int dtype>
-static __device__ __forceinline__ void qrn_stream_put_sum(uint8_t *x, int j, uint32_t word)
-{
-    if (qrn_stream_splits_sums(qrn_form_of(dtype))) {
-        const int sum = (int16_t)word + ((int)word >> 16), low = ((sum + 64) & 127) - 64;
-        x[QRN_PANEL_K + j] = (uint8_t)low;
-        x[QRN_PANEL_K + 4 + j] = (uint8_t)((sum - low) >> 7);
-    } else {
-        ((uint32_t *)(x + QRN_PANEL_K))[j] = word;
-    }
-}
-
-/* Rounded ones: a warp has 128 k of a row, and then the next; all are under way at once. */
-template <int dtype, int COLUMNS>
-static __device__ __forceinline__ void qrn_stream_copy_x(const qrn_matmul_stream_params &p, uint64_t rows, int n_rows,
-                                                         const qrn_stream_shared &s)
-{
-    enum { WORDS = sizeof(qrn_q8_act) / 4, CODES = WORDS - QRN_PANEL_K / 4 };
-    const int lane = qrn_lane(), n = n_rows * p.n_panels;
-#pragma unroll COLUMNS == 1 ? 2 : 1
-    for (int i = qrn_warp(); i < n; i += QRN_STREAM_WARPS) {
-        const int r = COLUMNS == 1 ? 0 : i / p.n_panels, panel = i - r * p.n_panels,
-                  at = panel * qrn_stream_rows<COLUMNS>(p) + r;
-        const uint32_t *from = qrn_stream_x_row<COLUMNS, uint32_t>(rows, r) + panel * WORDS; /* d, sums, codes */
-        uint32_t *to = (uint32_t *)(s.x + at * QRN_STREAM_X);
-        qrn_copy4_async(to + lane, from + CODES + lane);
-        if (lane < CODES) qrn_copy4_async(lane ? to + QRN_PANEL_K / 4 + lane - 1 : (uint32_t *)(s.d + at), from + lane);
-    }
-    qrn_copies_commit();
-    qrn_copies_wait<0>();
-    if (!qrn_stream_splits_sums(qrn_form_of(dtype))) return;
-    __syncwarp();
-#pragma unroll 1
-    for (int first = qrn_warp(); first < n; first += 8 * QRN_STREAM_WARPS) {
-        const int i = first + lane / 4 * QRN_STREAM_WARPS, r = COLUMNS == 1 ? 0 : i / p.n_panels,
-                  at = (i - r * p.n_panels) * qrn_stream_rows<COLUMNS>(p) + r;
-        uint8_t *x = s.x + at * QRN_STREAM_X;
-        const uint32_t word = i < n ? ((const uint32_t *)(x + QRN_PANEL_K))[lane % 4] : 0;
-        __syncwarp();
-        if (i < n) qrn_stream_put_sum<dtype>(x, lane % 4, word);
-    }
-}
-
-/* Those that are rounded here: a warp has 128 k of a row, three of them under way, if registers are left for that. */
-template <int dtype>
-static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_stream_params &p, uint64_t rows, int n_rows,
-                                                          const qrn_stream_shared &s)
-{
-    enum { MANY = qrn_form_of(dtype).bits == 8 ? 1 : 3 };
-    const int lane = qrn_lane(), n = n_rows * p.n_panels;
-    qrn_q8_act *own = s.own + qrn_warp();
-    for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
-        float v[MANY][4];
-#pragma unroll
-        for (int j = 0; j < MANY; j++) {
-            const int i = min(first + j * QRN_STREAM_WARPS, n - 1), r = i / p.n_panels;
-            qrn_load4(qrn_stream_x_row<QRN_STREAM_COLUMNS, float>(rows, r),
-                      (int64_t)(i - r * p.n_panels) * QRN_PIECE + 4 * lane, p.job.w.k, v[j]);
-        }
-#pragma unroll
-        for (int j = 0; j < MANY; j++) {
-            const int i = first + j * QRN_STREAM_WARPS, r = i / p.n_panels;
-            if (i >= n) break;
-            const int at = (i - r * p.n_panels) * p.job.tile_rows + r;
-            uint8_t *to = s.x + at * QRN_STREAM_X;
-            __syncwarp();
-            qrn_store_q8_act(own, v[j]);
-            __syncwarp();
-            ((uint32_t *)to)[lane] = ((const uint32_t *)own->q)[lane];
-            if (lane < 4) qrn_stream_put_sum<dtype>(to, lane, ((const uint32_t *)own->sum)[lane]);
-            if (lane == 0) s.d[at] = own->d;
-        }
-    }
-}
 
 #endif

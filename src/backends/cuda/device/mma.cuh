@@ -75,7 +75,16 @@ static __device__ __forceinline__ void qrn_ldmatrix4(uint32_t (&out)[4], const v
                  : "memory");
 }
 
-/* The same of the transposed matrices: rows 2t and 2t + 1 of column lane / 4. */
+/* Two of them: addresses are those of lanes 0 .. 15. */
+static __device__ __forceinline__ void qrn_ldmatrix2(uint32_t (&out)[2], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(out[0]), "=r"(out[1])
+                 : "r"(qrn_shared_address(row))
+                 : "memory");
+}
+
+/* The same of four transposed matrices: rows 2t and 2t + 1 of column lane / 4. */
 static __device__ __forceinline__ void qrn_ldmatrix4_transposed(uint32_t (&out)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
