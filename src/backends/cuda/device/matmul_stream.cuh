@@ -10,11 +10,12 @@
  * by one thread into a ring of stages of up to four panels of a group of 32 rows.  Weights depend on
  * nothing that was launched before: the ring is filled while that ends, and the second cache asked for more.
  *
- * Four warps share a stage, a panel each, or with two to four rows of x half of two panels, three such teams take stages in turn, which hides that each instruction waits for the
- * one before, and leave what a panel adds to outputs in shared memory.  Another warp adds that up meanwhile, for
- * each four rows of x one, a lane a row of weights, k ascending: the order that other products have.  It takes five
- * clocks for each instruction and has 250 for a stage: one division at the end of a group, an address worked out anew,
- * and it is what all wait for.  With one row it has two stages under way.  Then the stage's place is free.
+ * Four warps share a stage, a panel each, or with two to four rows of x half of two panels; three such teams take
+ * stages in turn, which hides that each instruction waits for the one before.  What a panel adds to outputs they leave in
+ * shared memory.  Another warp adds that up meanwhile, or two for several rows of x, a lane a row of weights, k
+ * ascending: the order that other products have.  It takes five clocks for each instruction and has 250 for a stage: one
+ * division at the end of a group, an address worked out anew, and it is what all wait for.  With one row it has two
+ * stages under way.  Then the stage's place is free.
  *
  * A group that a share's end cuts is summed by two blocks.  The first one begins with its part of that
  * group, and hands the sum over; the second one does its part last of all, long after.  It is no waiting for
