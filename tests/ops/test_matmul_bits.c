@@ -234,12 +234,12 @@ static void make_extreme(struct qrn_tensor *w, size_t i_type)
     }
 }
 
-/* One row may meet codes in registers, 26 fill a panel and a tile.  Equal activations are all rounded to
+/* One row may meet codes in registers, 15 fill tiles of 8, 4, 2 and 1, 26 a panel and a tile.  Equal activations are all rounded to
  * the largest code: with extreme weights the largest sums. */
 static void test_kernels_agree(void **state)
 {
     (void)state;
-    static const int64_t numbers[] = {1, 3, 26};
+    static const int64_t numbers[] = {1, 15, 26};
     struct devices d;
     devices_open(&d, 2);
     for (size_t i = 0; i < N_WEIGHT_TYPES * 3 * 2 * 3; i++) {
@@ -259,6 +259,30 @@ static void test_kernels_agree(void **state)
             .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, 37}),
             .activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32};
         for (int64_t k = 0; k < n_rows * 768 && ones; k++) ((float *)rows.x.data)[k] = 1.0f;
+        check_agreement(d.dev[0], &rows);
+        mem_free_all(&m);
+    }
+    devices_close(&d);
+}
+
+/* More columns than a tile of some rows meets at once. */
+static void test_long_rows(void **state)
+{
+    (void)state;
+    enum { M = 7, N = 17, K = 16384 + 768 };
+    struct devices d;
+    devices_open(&d, 2);
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
+        struct mem m = {0};
+        struct rng r = {t};
+        if (!qrn_has_integer_form(weight_types[t].dtype)) continue;
+        const struct weights w = random_weights(&m, &r, t, 2, (const int64_t[]){N, K}, 128, QRN_F16);
+        const struct qrn_matmul_args rows = {.w = w.w,
+                                             .scales = w.scales,
+                                             .biases = w.biases,
+                                             .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){M, K}),
+                                             .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){M, N}),
+                                             .activation = QRN_ACT_Q8};
         check_agreement(d.dev[0], &rows);
         mem_free_all(&m);
     }
@@ -318,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_types),         cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_tails),         cmocka_unit_test(test_layouts),
         cmocka_unit_test(test_kernels_agree),
+        cmocka_unit_test(test_long_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,6 +57,7 @@ struct matmul_unit {
     int tile_rows;
     int chunk_groups; /* groups that share the walk over rows */
     int64_t chunk_k;  /* columns, in multiples of 256, when several tiles of rows do */
+    int64_t tile_k;   /* when one tile of two rows or more does; 0: all */
     bool acts;        /* x as struct qrn_q8_act */
     void (*round)(const float *x, struct qrn_q8_act *out); /* a whole block */
     /* The product from an image of the weights' type, or NULL: it goes by floats. */
@@ -281,6 +282,12 @@ static inline int64_t drive_row_step(int64_t n_rows, int64_t most)
     return (step + 47) / 48 * 48;
 }
 
+/* Columns that a tile of rows meets at once. */
+static inline int64_t drive_tile_k(const struct matmul_job *j, const struct matmul_unit *u, int64_t n_rows)
+{
+    return n_rows == 1 || u->tile_k == 0 || j->k < u->tile_k ? j->k : u->tile_k;
+}
+
 /* Groups g .. g + n - 1 of matrix i: for each run of columns the weights as the unit wants them,
  * then all rows, or as many as the unit takes at once. */
 static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int n)
@@ -290,7 +297,7 @@ static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int 
     const int64_t n_rows = matmul_n_rows(j, i), n0 = g * IMAGE_ROWS;
     const bool direct = drive_direct(j, u, n_rows), as_image = u->product && u->acts;
     const bool one_tile = n_rows <= u->tile_rows, many = drive_many(j, u, i);
-    const int64_t step = many ? u->many_k : direct && one_tile ? j->k : u->chunk_k;
+    const int64_t step = many ? u->many_k : direct && one_tile ? drive_tile_k(j, u, n_rows) : u->chunk_k;
     const int64_t row_step = many ? drive_row_step(n_rows, u->many_step) : n_rows;
     for (int64_t r = 0; r < n_rows; r += row_step)
         for (int64_t k0 = 0; k0 < j->k; k0 += step) {

@@ -11,8 +11,8 @@ enum { PANEL_ROWS = 12, PANEL_K = 512, N_PANELS = 2, PANEL_GROUPS = 16, N_PLANES
 
 #include "backends/cpu/matmul_panels_avx512.h"
 
-/* Fewer rows of one matrix are not worth unpacking its weights for. */
-enum { MANY_ROWS = 24 };
+/* Fewer rows of one matrix are not worth unpacking its weights for; columns that they meet at once. */
+enum { MANY_ROWS = 24, FEW_K = 16384 };
 
 /* vpdpbusd wants weights unsigned. */
 INLINE int bias_of(const struct matmul_form f)
@@ -102,6 +102,34 @@ INLINE __m512i sum_pairs(const struct matmul_form f, const struct subs_512 *w)
     return _mm512_mullo_epi16(s, _mm512_set1_epi16((short)-bias_of(f)));
 }
 
+/* What several rows of x add to sums of codes beside them, made once for all groups that they meet: of each run of
+ * blocks -bias times the sum, or of each two blocks their sums as a pair of 16 bits, for minima. */
+struct few_sums {
+    int32_t of[MAX_TILE_ROWS][FEW_K / 32 + 4];
+};
+
+INLINE bool has_few_sums(const struct matmul_form f, const int n_rows)
+{
+    return n_rows > 1 && (f.sub == SUB_SCALE_MIN || (f.sub == SUB_NONE && bias_of(f)));
+}
+
+INLINE void few_sums(const struct matmul_form f, const struct matmul_tile *t, const int run, struct few_sums *out)
+{
+    for (int r = 0; r < t->n_rows; r++) {
+        const struct qrn_q8_act *x = t->x[r];
+        for (int64_t b = 0; b < t->k / 32; b += 4, x++) {
+            __m128i sums = _mm_madd_epi16(_mm_loadu_si128((const void *)x->sum), _mm_set1_epi16(1));
+            if (f.sub == SUB_SCALE_MIN) {
+                _mm_storel_epi64((void *)&out->of[r][b / 2], _mm_packs_epi32(sums, sums));
+                continue;
+            }
+            if (run >= 2) sums = _mm_add_epi32(sums, _mm_shuffle_epi32(sums, 0xb1));
+            if (run == 4) sums = _mm_add_epi32(sums, _mm_shuffle_epi32(sums, 0x4e));
+            _mm_storeu_si128((void *)&out->of[r][b], _mm_mullo_epi32(sums, _mm_set1_epi32(-bias_of(f))));
+        }
+    }
+}
+
 /* Where a product is in an image, and the head there; ahead: how weights are asked for, or NULL. */
 struct place {
     const char *w;
@@ -127,13 +155,17 @@ INLINE __m512 finish_sums(const struct matmul_form f, __m512 p, __m512i isum, __
     return finish_run(f, p, sum, tsum, d, m);
 }
 
-/* A run of blocks under one head, from block i on of x's: added to p, or new.  The products of x's sums
+/* A run of blocks under one head, from block i on of x's, b of the tile's: added to p, or new.  The products of x's sums
  * come last: before, registers are few. */
 INLINE void add_run(const struct matmul_form f, struct place *at, const struct qrn_q8_act *const *x,
-                    int i, const int run, const bool first, const int n_rows, __m512 *p)
+                    const struct few_sums *sums, int r0, int64_t b, int i, const int run, const bool first,
+                    const int n_rows, __m512 *p)
 {
+    const bool few = has_few_sums(f, n_rows), starts = few && f.sub == SUB_NONE;
     __m512i isum[MAX_TILE_ROWS], pairs[4];
-    for (int r = 0; r < n_rows; r++) isum[r] = _mm512_setzero_si512();
+    UNROLL
+    for (int r = 0; r < n_rows; r++)
+        isum[r] = starts ? _mm512_set1_epi32(sums->of[r0 + r][b]) : _mm512_setzero_si512();
     NO_UNROLL
     for (int c = 0; c < run; c++, at->w += image_block_bytes(&f)) {
         if (at->ahead) ask_ahead_by(*at->ahead, at->w, image_block_bytes(&f));
@@ -142,20 +174,26 @@ INLINE void add_run(const struct matmul_form f, struct place *at, const struct q
                   isum);
         pairs[c] = sum_pairs(f, &subs);
     }
+    if (few && !starts)
+        for (int c = 0; c < run; c += 2) pairs[c] = _mm512_mask_blend_epi16(0xaaaaaaaa, pairs[c], pairs[c + 1]);
     UNROLL
     for (int r = 0; r < n_rows; r++) {
+        const __m512 before = first ? _mm512_setzero_ps() : p[r];
         __m512i tsum = _mm512_setzero_si512();
         UNROLL
-        for (int c = 0; c < run; c++)
-            if (matmul_has_min(&f) || bias_of(f))
-                tsum = _mm512_dpwssd_epi32(tsum, pairs[c], broadcast_512(x[r]->sum + 2 * (i + c)));
-        p[r] = finish_sums(f, first ? _mm512_setzero_ps() : p[r], isum[r], tsum, at->d, at->m);
+        for (int c = 0; c < run; c += few ? 2 : 1)
+            if (!starts && (matmul_has_min(&f) || bias_of(f)))
+                tsum = _mm512_dpwssd_epi32(tsum, pairs[c],
+                                           few ? _mm512_set1_epi32(sums->of[r0 + r][(b + c) / 2])
+                                               : broadcast_512(x[r]->sum + 2 * (i + c)));
+        p[r] = starts ? finish_run(f, before, float_sum(f, isum[r]), tsum, at->d, at->m)
+                      : finish_sums(f, before, isum[r], tsum, at->d, at->m);
     }
 }
 
 /* One group against n_rows rows, r0 and on, of the tile; heads of `blocks` blocks. */
-INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t, const char *w,
-                         int64_t i_group, int r0, const int blocks, const int n_rows)
+INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t, const struct few_sums *sums,
+                         const char *w, int64_t i_group, int r0, const int blocks, const int n_rows)
 {
     const int64_t n = t->n - i_group * IMAGE_ROWS, n_blocks = t->k / 32;
     const __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u);
@@ -174,7 +212,7 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
         for (int i = 0; i < 4; i += run) {
             if (i > 0 && b + i >= n_blocks) break;
             if ((b + i) % blocks == 0) take_head(f, &at);
-            add_run(f, &at, x, i, run, i == 0, n_rows, p);
+            add_run(f, &at, x, sums, r0, b + i, i, run, i == 0, n_rows, p);
         }
         for (int r = 0; r < n_rows; r++, x[r - 1]++)
             acc[r] = _mm512_fmadd_ps(p[r], _mm512_set1_ps(x[r]->d), acc[r]);
@@ -188,15 +226,17 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
 INLINE void product_of(const struct matmul_form f, const struct matmul_tile *t, const int blocks)
 {
     const bool usual = f.bits == 4 || f.bits == 6 || f.bits == 8;
+    struct few_sums sums;
+    if (t->n_rows > 1 && has_few_sums(f, 2)) few_sums(f, t, blocks < 4 ? blocks : 4, &sums);
     for (int g = 0; g < t->n_groups; g++) {
         const char *w = t->w + (size_t)g * t->group_bytes;
         int r = 0;
         if (usual)
-            for (; r + 8 <= t->n_rows; r += 8) product_rows(f, t, w, g, r, blocks, 8);
-        for (; r + 4 <= t->n_rows; r += 4) product_rows(f, t, w, g, r, blocks, 4);
+            for (; r + 8 <= t->n_rows; r += 8) product_rows(f, t, &sums, w, g, r, blocks, 8);
+        for (; r + 4 <= t->n_rows; r += 4) product_rows(f, t, &sums, w, g, r, blocks, 4);
         if (usual)
-            for (; r + 2 <= t->n_rows; r += 2) product_rows(f, t, w, g, r, blocks, 2);
-        for (; r < t->n_rows; r++) product_rows(f, t, w, g, r, blocks, 1);
+            for (; r + 2 <= t->n_rows; r += 2) product_rows(f, t, &sums, w, g, r, blocks, 2);
+        for (; r < t->n_rows; r++) product_rows(f, t, &sums, w, g, r, blocks, 1);
     }
 }
 
@@ -349,6 +389,7 @@ struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)
         .tile_rows = 8,
         .chunk_groups = 8,
         .chunk_k = 1024,
+        .tile_k = FEW_K,
         .acts = true,
         .round = q8_act_512,
         .product = products[j->w->dtype],
