@@ -349,22 +349,31 @@ static inline void gdn_open_head(int64_t s, int64_t kh, const struct qrn_gdn_ope
         gdn_open_whole_head(&g, kh, a, z, steps);
 }
 
-/* Lanes take key heads of prompts in turns; of single tokens each has a part of all heads, whose states lie in a row. */
+/* Part i of n of a sequence's key heads, whose states lie in a row. */
+static inline void gdn_open_part(int64_t s, int64_t i, int64_t n, const struct qrn_gdn_open_chunk_args *a,
+                                 const struct gdn_open_scratch *z, const struct gdn_open_steps *steps)
+{
+    const int64_t n_heads = a->q.shape[1];
+    for (int64_t kh = n_heads * i / n; kh < n_heads * (i + 1) / n; kh++) gdn_open_head(s, kh, a, z, steps);
+}
+
+/* Lanes take key heads of prompts in turns, and parts of sequences with a token each, if there are some for each lane;
+ * else a lane has the same part of all. */
 static inline void gdn_open_by_heads(const struct qrn_cpu_lane *lane,
                                      const struct qrn_gdn_open_chunk_args *a,
                                      const struct gdn_open_scratch *z,
                                      const struct gdn_open_steps *steps)
 {
-    const int64_t n_seqs = a->position.shape[0], n_heads = a->q.shape[1];
-    int64_t begin, end;
-    if (a->q.shape[0] > n_seqs) {
-        for (int64_t i; (i = qrn_cpu_take(lane)) < n_seqs * n_heads;)
-            gdn_open_head(i / n_heads, i % n_heads, a, z, steps);
+    enum { TURNS_FROM_SEQS = 4 };
+    const int64_t n_seqs = a->position.shape[0];
+    const bool tokens_alone = a->q.shape[0] <= n_seqs;
+    const int64_t n_parts = tokens_alone ? lane->n : a->q.shape[1];
+    if (tokens_alone && n_seqs < TURNS_FROM_SEQS) {
+        for (int64_t s = 0; s < n_seqs; s++) gdn_open_part(s, lane->i, n_parts, a, z, steps);
         return;
     }
-    qrn_cpu_share(lane, n_heads, 1, &begin, &end);
-    for (int64_t s = 0; s < n_seqs; s++)
-        for (int64_t kh = begin; kh < end; kh++) gdn_open_head(s, kh, a, z, steps);
+    for (int64_t i; (i = qrn_cpu_take(lane)) < n_seqs * n_parts;)
+        gdn_open_part(i / n_parts, i % n_parts, n_parts, a, z, steps);
 }
 
 /* Columns of an item of the second phase: all, or fewer when there are few heads for the lanes. */

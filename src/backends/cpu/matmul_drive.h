@@ -360,9 +360,9 @@ static inline void drive_take(struct drive_part *p, const struct matmul_job *j, 
     *end = *begin;
 }
 
-/* Whether lanes take some groups at a time, in turns, so that none waits for one that is slower: many rows meet
- * them.  Few rows are read for, which wants one line of weights for each lane. */
-enum { TURNS_FROM_ROWS = 32 };
+/* Whether lanes take some groups at a time, in turns, so that none waits for one that is slower.  Packed weights of a
+ * few rows are read for as much as multiplied: in long runs, FEW_GROUPS at most; of less rows one line for each lane. */
+enum { TURNS_FROM_ROWS = 4, FEW_GROUPS = 64 };
 static inline bool drive_in_turns(const struct qrn_cpu_lane *lane, const struct matmul_job *j)
 {
     return lane->n > 1 && j->k > 0 && j->most_rows >= TURNS_FROM_ROWS;
@@ -429,8 +429,8 @@ static inline void drive_products(const struct qrn_cpu_lane *lane, const struct 
     struct drive_part part = drive_part(lane, j);
     struct drive_turn turn = {0};
     if (drive_in_turns(lane, j)) {
-        while (drive_next(lane, j, u->chunk_groups, u->many ? u->many_groups : u->chunk_groups,
-                          u->many_rows, &turn))
+        const int few = drive_direct(j, u, j->most_rows) && j->most_rows <= u->tile_rows ? FEW_GROUPS : u->chunk_groups;
+        while (drive_next(lane, j, few, u->many ? u->many_groups : u->chunk_groups, u->many_rows, &turn))
             drive_chunk(d, turn.i, turn.g, turn.n);
         return;
     }
