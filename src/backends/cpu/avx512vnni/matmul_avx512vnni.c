@@ -60,12 +60,48 @@ INLINE __m512i dot_512(__m512i sum, const __m512i *v, const int8_t *q, const int
     return sum;
 }
 
+/* What several rows of x add to sums of codes beside them, made once for all groups that they meet: of each block, or
+ * half of one, if these have small integers of their own, or run of them, if there are none, -bias times its sum; or of
+ * each two blocks their sums as a pair of 16 bits, for minima. */
+struct few_sums {
+    int32_t of[MAX_TILE_ROWS][FEW_K / 16 + 8];
+};
+
+INLINE bool has_few_sums(const struct matmul_form f, const int n_rows)
+{
+    return n_rows > 1 && (f.sub == SUB_SCALE_MIN || bias_of(f));
+}
+
+INLINE void few_sums(const struct matmul_form f, const struct matmul_tile *t, const int run, struct few_sums *out)
+{
+    for (int r = 0; r < t->n_rows; r++) {
+        const struct qrn_q8_act *x = t->x[r];
+        for (int64_t b = 0; b < t->k / 32; b += 4, x++) {
+            const __m128i halves = _mm_loadu_si128((const void *)x->sum);
+            __m128i sums = _mm_madd_epi16(halves, _mm_set1_epi16(1));
+            if (f.sub == SUB_SCALE_MIN) {
+                _mm_storel_epi64((void *)&out->of[r][b / 2], _mm_packs_epi32(sums, sums));
+                continue;
+            }
+            if (matmul_has_halves(&f)) {
+                _mm256_storeu_si256((void *)&out->of[r][2 * b],
+                                    _mm256_mullo_epi32(_mm256_cvtepi16_epi32(halves), _mm256_set1_epi32(-bias_of(f))));
+                continue;
+            }
+            if (f.sub == SUB_NONE && run >= 2) sums = _mm_add_epi32(sums, _mm_shuffle_epi32(sums, 0xb1));
+            if (f.sub == SUB_NONE && run == 4) sums = _mm_add_epi32(sums, _mm_shuffle_epi32(sums, 0x4e));
+            _mm_storeu_si128((void *)&out->of[r][b], _mm_mullo_epi32(sums, _mm_set1_epi32(-bias_of(f))));
+        }
+    }
+}
+
 /* Block i of x's blocks, 32 k, against 16 weight rows: codes at `codes`, small integers w; added to
  * isum.  Rows inside, so that no sum waits for the one before it; codes are unpacked where they are
- * needed, for registers are few. */
+ * needed, for registers are few.  starts: where a row's sums begin, few_sums of the block, or NULL. */
 INLINE void add_block(const struct matmul_form f, const char *codes, const struct subs_512 *w,
-                      const struct qrn_q8_act *const *x, int i, const int n_rows, __m512i *isum)
+                      const struct qrn_q8_act *const *x, int i, const int32_t *starts, const int n_rows, __m512i *isum)
 {
+    enum { STEP = sizeof(((struct few_sums *)0)->of[0]) / sizeof(int32_t) };
     const bool scaled = f.sub != SUB_NONE;
     const int n_parts = matmul_has_halves(&f) ? 2 : 1, n = 8 / n_parts;
     const __m512i table = levels_512(f, bias_of(f));
@@ -74,7 +110,10 @@ INLINE void add_block(const struct matmul_form f, const char *codes, const struc
         const __m512i s = as_factor(f, w->s[h]);
         __m512i dots[MAX_TILE_ROWS];
         UNROLL
-        for (int r = 0; r < n_rows; r++) dots[r] = scaled ? _mm512_setzero_si512() : isum[r];
+        for (int r = 0; r < n_rows; r++)
+            dots[r] = !scaled  ? isum[r]
+                      : starts ? _mm512_set1_epi32(starts[r * STEP + h])
+                               : _mm512_setzero_si512();
         UNROLL
         for (int q = n * h; q < n * h + n; q++) {
             if (q == 4) __asm__("" : "+r"(codes)); /* nothing of the first half is kept */
@@ -100,34 +139,6 @@ INLINE __m512i sum_pairs(const struct matmul_form f, const struct subs_512 *w)
     const __m512i s = _mm512_mask_blend_epi16(0xaaaaaaaa, w->s[0],
                                               _mm512_slli_epi32(w->s[matmul_has_halves(&f)], 16));
     return _mm512_mullo_epi16(s, _mm512_set1_epi16((short)-bias_of(f)));
-}
-
-/* What several rows of x add to sums of codes beside them, made once for all groups that they meet: of each run of
- * blocks -bias times the sum, or of each two blocks their sums as a pair of 16 bits, for minima. */
-struct few_sums {
-    int32_t of[MAX_TILE_ROWS][FEW_K / 32 + 4];
-};
-
-INLINE bool has_few_sums(const struct matmul_form f, const int n_rows)
-{
-    return n_rows > 1 && (f.sub == SUB_SCALE_MIN || (f.sub == SUB_NONE && bias_of(f)));
-}
-
-INLINE void few_sums(const struct matmul_form f, const struct matmul_tile *t, const int run, struct few_sums *out)
-{
-    for (int r = 0; r < t->n_rows; r++) {
-        const struct qrn_q8_act *x = t->x[r];
-        for (int64_t b = 0; b < t->k / 32; b += 4, x++) {
-            __m128i sums = _mm_madd_epi16(_mm_loadu_si128((const void *)x->sum), _mm_set1_epi16(1));
-            if (f.sub == SUB_SCALE_MIN) {
-                _mm_storel_epi64((void *)&out->of[r][b / 2], _mm_packs_epi32(sums, sums));
-                continue;
-            }
-            if (run >= 2) sums = _mm_add_epi32(sums, _mm_shuffle_epi32(sums, 0xb1));
-            if (run == 4) sums = _mm_add_epi32(sums, _mm_shuffle_epi32(sums, 0x4e));
-            _mm_storeu_si128((void *)&out->of[r][b], _mm_mullo_epi32(sums, _mm_set1_epi32(-bias_of(f))));
-        }
-    }
 }
 
 /* Where a product is in an image, and the head there; ahead: how weights are asked for, or NULL. */
@@ -161,18 +172,19 @@ INLINE void add_run(const struct matmul_form f, struct place *at, const struct q
                     const struct few_sums *sums, int r0, int64_t b, int i, const int run, const bool first,
                     const int n_rows, __m512 *p)
 {
-    const bool few = has_few_sums(f, n_rows), starts = few && f.sub == SUB_NONE;
+    const bool few = has_few_sums(f, n_rows), starts = few && bias_of(f);
+    const int n_parts = matmul_has_halves(&f) ? 2 : 1;
     __m512i isum[MAX_TILE_ROWS], pairs[4];
     UNROLL
     for (int r = 0; r < n_rows; r++)
-        isum[r] = starts ? _mm512_set1_epi32(sums->of[r0 + r][b]) : _mm512_setzero_si512();
+        isum[r] = starts && f.sub == SUB_NONE ? _mm512_set1_epi32(sums->of[r0 + r][b]) : _mm512_setzero_si512();
     NO_UNROLL
     for (int c = 0; c < run; c++, at->w += image_block_bytes(&f)) {
         if (at->ahead) ask_ahead_by(*at->ahead, at->w, image_block_bytes(&f));
         const struct subs_512 subs = load_subs_512(f, at->w);
-        add_block(f, at->w + image_block_bytes(&f) - 64 * (size_t)f.bits, &subs, x, i + c, n_rows,
-                  isum);
-        pairs[c] = sum_pairs(f, &subs);
+        add_block(f, at->w + image_block_bytes(&f) - 64 * (size_t)f.bits, &subs, x, i + c,
+                  starts ? &sums->of[r0][(b + c) * n_parts] : NULL, n_rows, isum);
+        if (!starts) pairs[c] = sum_pairs(f, &subs);
     }
     if (few && !starts)
         for (int c = 0; c < run; c += 2) pairs[c] = _mm512_mask_blend_epi16(0xaaaaaaaa, pairs[c], pairs[c + 1]);

@@ -77,6 +77,8 @@ template <int COLUMNS> struct qrn_stream_work {
     int p_panel;                                          /* floats from a panel's to the next one's */
 };
 
+/* A lane loads codes of x for the tensor cores, of its column in each panel, and adds up what comes out for its own two
+ * columns of its own panel: scales, minima and sums of x are those. */
 template <int dtype, int COLUMNS>
 static __device__ __forceinline__ void qrn_stream_multiply_panels(const qrn_panel_form &form, uint32_t flip,
                                                                   const qrn_stream_columns<COLUMNS> &x,
