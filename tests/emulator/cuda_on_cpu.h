@@ -106,9 +106,11 @@ static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s)
     return result;
 }
 
-/* Four signed bytes times four, added to c. */
+/* Two signed halves times two signed bytes, the first or the last ones of b, added to c. */
 static inline int __dp2a_lo(int a, int b, int c) { return c + (int16_t)a * (int8_t)b + (a >> 16) * (int8_t)(b >> 8); }
 static inline int __dp2a_hi(int a, int b, int c) { return __dp2a_lo(a, b >> 16, c); }
+
+/* Four signed bytes times four, added to c. */
 static inline int __dp4a(int a, int b, int c)
 {
     for (int i = 0; i < 32; i += 8) c += (int8_t)(a >> i) * (int8_t)(b >> i);

@@ -234,8 +234,8 @@ static void make_extreme(struct qrn_tensor *w, size_t i_type)
     }
 }
 
-/* One row may meet codes in registers, 15 fill tiles of 8, 4, 2 and 1, 26 a panel and a tile.  Equal activations are all rounded to
- * the largest code: with extreme weights the largest sums. */
+/* One row may meet codes in registers, 15 fill tiles of 8, 4, 2 and 1, 26 a panel and a tile.  Equal
+ * activations are all rounded to the largest code: with extreme weights the largest sums. */
 static void test_kernels_agree(void **state)
 {
     (void)state;

@@ -91,7 +91,8 @@ static void test_rows(void **state)
         if (!qrn_has_integer_form(weight_types[t].dtype)) continue;
         check(dev, t, QRN_ACT_Q8, 3, 37, 768, 64, QRN_BF16);
         check(dev, t, QRN_ACT_Q8, 11, 33, small ? 480 : 512, 32, QRN_F32);
-        check(dev, t, QRN_ACT_Q8, 2 + t % 3, 40, small ? 128 * 5 : 128 * 6, 32, QRN_F32); /* a pair of panels with one left */
+        /* panels come in pairs: of five one is left */
+        check(dev, t, QRN_ACT_Q8, 2 + t % 3, 40, small ? 128 * 5 : 128 * 6, 32, QRN_F32);
         if (t % 3 == 0 || qrn_is_mlx(weight_types[t].dtype))
             check(dev, t, QRN_ACT_Q8, 34, 5, 1280, 128, QRN_F16);
     }

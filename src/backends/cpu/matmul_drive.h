@@ -360,8 +360,9 @@ static inline void drive_take(struct drive_part *p, const struct matmul_job *j, 
     *end = *begin;
 }
 
-/* Whether lanes take some groups at a time, in turns, so that none waits for one that is slower.  Packed weights of a
- * few rows are read for as much as multiplied: in long runs, FEW_GROUPS at most; of less rows one line for each lane. */
+/* Whether lanes take some groups at a time, in turns, so that none waits for one that is slower.  With a few rows reading
+ * packed weights takes as long as multiplying them: long runs of groups, at most FEW_GROUPS, are still lines of memory.
+ * Fewer rows are bound by reading, and a lane has one line. */
 enum { TURNS_FROM_ROWS = 4, FEW_GROUPS = 64 };
 static inline bool drive_in_turns(const struct qrn_cpu_lane *lane, const struct matmul_job *j)
 {

@@ -63,8 +63,9 @@ INLINE __m512i dot_512(__m512i sum, const __m512i *v, const int8_t *q, const int
 /* What several rows of x add to sums of codes beside them, made once for all groups that they meet: of each block, or
  * half of one, if these have small integers of their own, or run of them, if there are none, -bias times its sum; or of
  * each two blocks their sums as a pair of 16 bits, for minima. */
+typedef int32_t few_row[FEW_K / 16 + 8];
 struct few_sums {
-    int32_t of[MAX_TILE_ROWS][FEW_K / 16 + 8];
+    few_row of[MAX_TILE_ROWS];
 };
 
 INLINE bool has_few_sums(const struct matmul_form f, const int n_rows)
@@ -97,11 +98,11 @@ INLINE void few_sums(const struct matmul_form f, const struct matmul_tile *t, co
 
 /* Block i of x's blocks, 32 k, against 16 weight rows: codes at `codes`, small integers w; added to
  * isum.  Rows inside, so that no sum waits for the one before it; codes are unpacked where they are
- * needed, for registers are few.  starts: where a row's sums begin, few_sums of the block, or NULL. */
+ * needed, for registers are few.  Where sums begin: at starts[r][at], that of its second half behind it; NULL: at 0. */
 INLINE void add_block(const struct matmul_form f, const char *codes, const struct subs_512 *w,
-                      const struct qrn_q8_act *const *x, int i, const int32_t *starts, const int n_rows, __m512i *isum)
+                      const struct qrn_q8_act *const *x, int i, const few_row *starts, int64_t at, const int n_rows,
+                      __m512i *isum)
 {
-    enum { STEP = sizeof(((struct few_sums *)0)->of[0]) / sizeof(int32_t) };
     const bool scaled = f.sub != SUB_NONE;
     const int n_parts = matmul_has_halves(&f) ? 2 : 1, n = 8 / n_parts;
     const __m512i table = levels_512(f, bias_of(f));
@@ -112,7 +113,7 @@ INLINE void add_block(const struct matmul_form f, const char *codes, const struc
         UNROLL
         for (int r = 0; r < n_rows; r++)
             dots[r] = !scaled  ? isum[r]
-                      : starts ? _mm512_set1_epi32(starts[r * STEP + h])
+                      : starts ? _mm512_set1_epi32(starts[r][at + h])
                                : _mm512_setzero_si512();
         UNROLL
         for (int q = n * h; q < n * h + n; q++) {
@@ -183,7 +184,7 @@ INLINE void add_run(const struct matmul_form f, struct place *at, const struct q
         if (at->ahead) ask_ahead_by(*at->ahead, at->w, image_block_bytes(&f));
         const struct subs_512 subs = load_subs_512(f, at->w);
         add_block(f, at->w + image_block_bytes(&f) - 64 * (size_t)f.bits, &subs, x, i + c,
-                  starts ? &sums->of[r0][(b + c) * n_parts] : NULL, n_rows, isum);
+                  starts ? &sums->of[r0] : NULL, (b + c) * n_parts, n_rows, isum);
         if (!starts) pairs[c] = sum_pairs(f, &subs);
     }
     if (few && !starts)
