@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * The joint of a product in parts of k and the rms_norm behind it: to the bit what three launches leave in memory. */
+ * The joints of a product in parts of k, of bf16 or of packed weights, and the rms_norm behind it: to the bit what three
+ * launches leave in memory. */
 #include <stdlib.h>
 
 #include "base/half.h"
-#include "support/joint_test.h"
+#include "support/joint_weights.h"
 
 enum oddity {
     NONE,
@@ -13,7 +14,8 @@ enum oddity {
     GATED,   /* a gate: no joint */
     COPY,    /* the norm is of another tensor: no joint */
     OVER_X,  /* the norm writes over the product's x: no joint */
-    FEW_ROWS /* another kernel's product: no joint */
+    FEW_ROWS, /* another kernel's product: no joint */
+    SHARES    /* tiles that are not cut alike: no joint */
 };
 
 struct row {
@@ -21,6 +23,7 @@ struct row {
     enum qrn_dtype rounded; /* F32: none */
     enum oddity oddity;
     const char *n_multiprocessors, *why;
+    enum qrn_dtype weights; /* F32, which is the first: bf16 ones */
 };
 
 static const struct row rows[] = {
@@ -36,6 +39,10 @@ static const struct row rows[] = {
     {34, 516, 2048, QRN_F32, COPY, "40", "of another tensor"},
     {33, 2048, 2048, QRN_F32, OVER_X, "34", "over the product's x"},
     {32, 516, 2048, QRN_F32, FEW_ROWS, "40", "few rows"},
+    {64, 640, 2048, QRN_BF16, STREAM, "70", "packed, as many parts as panels", QRN_Q4_K},
+    {33, 1152, 2304, QRN_BF16, STREAM, "42", "packed, eight parts of unequal length", QRN_Q8_0},
+    {5, 1152, 1024, QRN_Q8_ACT, IN_PLACE, "27", "packed, few rows", QRN_Q4_0},
+    {20, 1152, 2304, QRN_BF16, SHARES, "24", "packed, shares", QRN_Q8_0},
 };
 
 struct call {
@@ -59,10 +66,14 @@ static struct qrn_tensor bf16_weights(struct joint_test *j, int64_t n, int64_t k
     return t;
 }
 
-static void make(struct joint_test *j, const struct row *z, struct call *c)
+static void make(struct joint_test *j, struct qrn_device *dev, const struct row *z, struct call *c)
 {
     const int64_t out[] = {z->n_rows, z->d}, x[] = {z->n_rows, z->k};
-    c->product = (struct qrn_matmul_args){.w = bf16_weights(j, z->d, z->k),
+    const bool packed = z->weights != QRN_F32;
+    c->product = (struct qrn_matmul_args){.w = packed ? joint_packed(j, dev, z->weights, 2,
+                                                                     (const int64_t[]){z->d, z->k})
+                                                      : bf16_weights(j, z->d, z->k),
+                                          .layout = packed ? QRN_LAYOUT_PACKED : QRN_LAYOUT_ROWS,
                                           .x = joint_test_filled(j, 1.0, 2, x),
                                           .out = joint_test_poison(j, QRN_F32, 2, out),
                                           .activation = QRN_ACT_BF16,
@@ -92,7 +103,10 @@ static void test_rows(void **state)
         struct call c;
         assert_int_equal(setenv("QRN_EMULATED_MULTIPROCESSORS", rows[i].n_multiprocessors, 1), 0);
         joint_test_open(&j, i);
-        make(&j, &rows[i], &c);
+        struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul_pack);
+        assert_non_null(dev);
+        make(&j, dev, &rows[i], &c);
+        qrn_device_close(dev);
         joint_test_run(&j, record, &c, is_joined(&rows[i]) ? 1 : 0, rows[i].why);
         joint_test_close(&j);
     }

@@ -86,13 +86,14 @@ struct qrn_words_by_fragment {
     }
 };
 
-/* Levels of N words of block j: q[i] of word i's first 16 k, q[N + i] of the other 16.  flip is 0x80808080, not known
- * when this is compiled: so it stays in a register, and mask and flip are one instruction. */
-template <int dtype, int N, typename Load>
+/* Levels of N words of block j: q[i] of word i's first 16 k, q[N + i] of the other 16; codes as they are if not
+ * shifted.  flip is 0x80808080, not known when this is compiled: so it stays in a register, and mask and flip are one
+ * instruction. */
+template <int dtype, int N, bool shifted = true, typename Load>
 static __device__ __forceinline__ void qrn_stream_levels(const Load &load, int j, uint32_t flip, uint32_t (&q)[2 * N])
 {
     constexpr qrn_form f = qrn_form_of(dtype);
-    constexpr int up = qrn_stream_shift(f), n_low = f.bits >= 4 ? 4 : 2, n_high = f.bits - n_low;
+    constexpr int up = shifted ? qrn_stream_shift(f) : 0, n_low = f.bits >= 4 ? 4 : 2, n_high = f.bits - n_low;
     constexpr uint32_t low_mask = ((1u << n_low) - 1) * 0x01010101u << up,
                        high_mask = n_high > 0 ? ((1u << n_high) - 1) * 0x01010101u << (n_low + up) : 0;
     uint32_t v[N], h[N] = {};

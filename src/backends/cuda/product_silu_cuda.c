@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ * Joint of a product of packed weights with some rows of x, whose columns are gates and ups, and silu_mul of both, whose
+ * launch adds up pieces of its tiles. */
+#include "backends/cuda/joints.h"
+#include "backends/cuda/matmul_parts.h"
+#include "core/overlap.h"
+
+static bool matches(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    const struct qrn_matmul_args *product = steps[0].args;
+    const struct qrn_silu_mul_args *silu = steps[1].args;
+    const struct qrn_tensor *out = &product->out;
+    const struct qrn_tensor *const passed[] = {out, &silu->gate, &silu->up, &silu->out};
+    const int last = out->n_dims - 1;
+    const int64_t d = silu->gate.shape[silu->gate.n_dims - 1];
+    (void)cuda;
+    if (out->shape[last] != 2 * d || !qrn_cuda_registers_end_tiles_at(product, d)) return false;
+    if (silu->out.dtype != QRN_F32 && silu->out.dtype != QRN_BF16) return false;
+    const struct qrn_tensor gate = qrn_tensor_slice(*out, last, 0, d),
+                            up = qrn_tensor_slice(*out, last, d, d);
+    return qrn_same_view(&silu->gate, &gate) && qrn_same_view(&silu->up, &up) &&
+           qrn_cuda_are_joined(steps, 2, passed, 4);
+}
+
+static void run(struct qrn_cuda_stream *s, const struct qrn_step *steps)
+{
+    qrn_cuda_registers_silu(s, steps[0].args,
+                            &((const struct qrn_silu_mul_args *)steps[1].args)->out);
+}
+
+const struct qrn_cuda_joint qrn_cuda_joint_product_silu = {
+    .name = "product_silu",
+    .kernels = {&qrn_cuda_matmul_registers, &qrn_cuda_silu_mul_rows},
+    .n_steps = 2,
+    .matches = matches,
+    .run = run,
+};

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ * The joint of a product of packed weights whose columns are gates and ups, and silu_mul of both: to the bit what three
+ * launches leave in memory. */
+#include <stdlib.h>
+
+#include "support/joint_weights.h"
+
+enum oddity {
+    NONE,
+    IN_PLACE, /* the middle takes the gates' place */
+    OVER_X,   /* it lies where x is, which has been read by then */
+    WHOLE,   /* tiles that no launch adds up anyway: silu_mul's is another one, and none is saved */
+    ROUNDED, /* to 8 bits: no joint */
+    SWAPPED, /* ups come first: no joint */
+    COPY     /* gates are another tensor: no joint */
+};
+
+struct row {
+    enum qrn_dtype weights;
+    int64_t n_rows, d, k; /* d: gates, and ups */
+    enum qrn_dtype middle;
+    enum oddity oddity;
+    const char *n_multiprocessors, *why;
+};
+
+static const struct row rows[] = {
+    {QRN_Q4_K, 64, 512, 1024, QRN_BF16, NONE, "5", "shares"},
+    {QRN_Q8_0, 33, 256, 2112, QRN_BF16, NONE, "3", "a share ends where gates do, nearly"},
+    {QRN_Q4_0, 7, 768, 544, QRN_F32, IN_PLACE, "4", "whole tiles, in place"},
+    {QRN_Q6_K, 20, 256, 1536, QRN_BF16, NONE, "14", "parts"},
+    {QRN_Q4_K, 100, 384, 512, QRN_BF16, NONE, "3", "tiles of 192"},
+    {QRN_Q4_K, 100, 256, 512, QRN_BF16, ROUNDED, "3", "gates that end within such a tile"},
+    {QRN_Q4_0, 9, 256, 512, QRN_BF16, WHOLE, "2", "a whole tile each"},
+    {QRN_Q4_K, 20, 256, 512, QRN_Q8_ACT, ROUNDED, "3", "to 8 bits"},
+    {QRN_Q4_K, 20, 128, 512, QRN_BF16, ROUNDED, "3", "half a tile of gates"},
+    {QRN_Q4_K, 20, 256, 512, QRN_BF16, SWAPPED, "3", "ups first"},
+    {QRN_Q4_K, 20, 256, 512, QRN_BF16, COPY, "3", "of another tensor"},
+    {QRN_Q4_K, 20, 256, 256, QRN_F32, OVER_X, "3", "over x"},
+};
+
+struct call {
+    struct qrn_matmul_args product;
+    struct qrn_silu_mul_args silu;
+};
+
+static void record(struct joint_test *j, const void *context)
+{
+    const struct call *c = context;
+    qrn_encode_matmul(j->enc, &c->product);
+    qrn_encode_silu_mul(j->enc, &c->silu);
+}
+
+static void make(struct joint_test *j, struct qrn_device *dev, const struct row *z, struct call *c)
+{
+    const int64_t out[] = {z->n_rows, 2 * z->d}, x[] = {z->n_rows, z->k},
+                  half[] = {z->n_rows, z->d};
+    c->product = (struct qrn_matmul_args){
+        .w = joint_packed(j, dev, z->weights, 2, (const int64_t[]){2 * z->d, z->k}),
+        .x = joint_test_filled(j, 1.0, 2, x),
+        .out = joint_test_poison(j, QRN_F32, 2, out),
+        .activation = QRN_ACT_BF16,
+        .any_order = true,
+        .layout = QRN_LAYOUT_PACKED};
+    const struct qrn_tensor first = qrn_tensor_slice(c->product.out, 1, 0, z->d),
+                            second = qrn_tensor_slice(c->product.out, 1, z->d, z->d);
+    c->silu = (struct qrn_silu_mul_args){.gate = first, .up = second};
+    if (z->oddity == SWAPPED) c->silu.gate = second, c->silu.up = first;
+    if (z->oddity == COPY) c->silu.gate = joint_test_filled(j, 1.0, 2, half);
+    c->silu.out = z->oddity == IN_PLACE ? first
+                  : z->oddity == OVER_X ? c->product.x
+                                        : joint_test_poison(j, z->middle, 2, half);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct joint_test j;
+        struct call c;
+        assert_int_equal(setenv("QRN_EMULATED_MULTIPROCESSORS", rows[i].n_multiprocessors, 1), 0);
+        joint_test_open(&j, i);
+        struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul_pack);
+        assert_non_null(dev);
+        make(&j, dev, &rows[i], &c);
+        qrn_device_close(dev);
+        joint_test_run(&j, record, &c, rows[i].oddity <= OVER_X ? 1 : 0, rows[i].why);
+        joint_test_close(&j);
+    }
+    assert_int_equal(unsetenv("QRN_EMULATED_MULTIPROCESSORS"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

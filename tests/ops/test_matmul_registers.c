@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ * matmul of packed weights with up to 128 rows of x, bf16, on a GPU, real or emulated, where weights become bf16 in
+ * registers: all types, tiles that end early, shares of any length, x rounded here or before. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/weights.h"
+
+static size_t index_of(enum qrn_dtype dtype)
+{
+    size_t t = 0;
+    while (weight_types[t].dtype != dtype) t++;
+    return t;
+}
+
+static const struct qrn_kernel *registers_of(struct qrn_device *dev)
+{
+    const struct qrn_kernel *k;
+    for (size_t i = 0; (k = qrn_kernel_at(dev, QRN_OP_matmul, i)) != NULL; i++)
+        if (strcmp(k->name, "cuda.matmul.registers") == 0) return k;
+    return NULL;
+}
+
+/* An emulated device has so many multiprocessors. */
+static struct qrn_device *device_of(const char *n_multiprocessors)
+{
+    setenv("QRN_EMULATED_MULTIPROCESSORS", n_multiprocessors, 1);
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
+    unsetenv("QRN_EMULATED_MULTIPROCESSORS");
+    if (!dev || !registers_of(dev)) skip();
+    return dev;
+}
+
+static float rounded(float x)
+{
+    return qrn_bf16_to_float(qrn_float_to_bf16(x));
+}
+
+/* Squares of what results, and those of weights rounded to bf16 once, are off by. */
+struct distances {
+    double of_results, of_rounding, of_all;
+};
+
+static struct distances distances_of(const struct weights *w, const struct qrn_matmul_args *a)
+{
+    enum { MOST_K = 8192 };
+    static float values[MOST_K];
+    const int64_t n_rows = a->x.shape[0], k = a->x.shape[1], n = a->out.shape[1];
+    struct distances d = {0.0, 0.0, 0.0};
+    assert_true(k <= MOST_K);
+    for (int64_t i = 0; i < n; i++) {
+        const struct qrn_weight_row from = qrn_weight_row(&w->w, &w->scales, &w->biases, 0, 0, i);
+        qrn_weight_decode(&from, 0, k, values);
+        for (int64_t r = 0; r < n_rows; r++) {
+            const float *x = (const float *)a->x.data + r * k;
+            double want = 0.0, once = 0.0;
+            for (int64_t j = 0; j < k; j++) {
+                want += (double)values[j] * (double)rounded(x[j]);
+                once += (double)rounded(values[j]) * (double)rounded(x[j]);
+            }
+            const double got = (double)((const float *)a->out.data)[r * n + i];
+            d.of_results += (got - want) * (got - want);
+            d.of_rounding += (once - want) * (once - want);
+            d.of_all += want * want;
+        }
+    }
+    return d;
+}
+
+/* Weights are the product of two rounded numbers and, rounded too, a minimum: no more than twice as far off as
+ * rounded weights. */
+static void check_distances(const struct weights *w, const struct qrn_matmul_args *a,
+                            const char *what)
+{
+    const struct distances d = distances_of(w, a);
+    if (!(sqrt(d.of_results) <= 2.0 * sqrt(d.of_rounding) + 1e-6 * sqrt(d.of_all)))
+        fail_msg("%s: off by %g of %g, rounded weights by %g", what, sqrt(d.of_results),
+                 sqrt(d.of_all), sqrt(d.of_rounding));
+}
+
+/* x as bf16, where it can be mapped and where it cannot; rows of out that lie further apart: the same bits. */
+static void check_strides(struct mem *m, struct qrn_device *dev, const struct qrn_matmul_args *a,
+                          const char *what)
+{
+    const int64_t n_rows = a->x.shape[0], k = a->x.shape[1], n = a->out.shape[1];
+    struct qrn_matmul_args b = *a;
+    struct qrn_error err;
+    for (int64_t more = 3; more <= 8; more += 5) {
+        const struct qrn_tensor wide =
+            mem_tensor(m, QRN_BF16, 2, (const int64_t[]){n_rows, k + more});
+        const struct qrn_cast_args cast = {a->x, qrn_tensor_slice(wide, 1, more, k)};
+        if (qrn_cast(dev, &cast, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
+        b.x = cast.out;
+        b.out = qrn_tensor_slice(mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_rows, n + more}), 1,
+                                 1, n);
+        memset(b.out.data, 0xff, b.out.n_bytes);
+        if (qrn_kernel_run(dev, registers_of(dev), &b, &err) != QRN_OK)
+            fail_msg("%s: %s", what, err.text);
+        for (int64_t r = 0; r < n_rows; r++)
+            assert_memory_equal((const float *)b.out.data + r * (n + more),
+                                (const float *)a->out.data + r * n, (size_t)n * sizeof(float));
+    }
+}
+
+static struct qrn_matmul_args product(struct mem *m, struct qrn_device *dev, struct rng *r,
+                                      const struct weights *w, int64_t n_rows)
+{
+    const int64_t n = w->w.shape[0], k = w->w.shape[1];
+    return (struct qrn_matmul_args){.w = pack_weights(m, dev, w, QRN_ACT_Q8),
+                                    .x = mem_filled(m, r, 1.0, 2, (const int64_t[]){n_rows, k}),
+                                    .out = mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
+                                    .activation = QRN_ACT_BF16,
+                                    .any_order = true,
+                                    .layout = QRN_LAYOUT_PACKED};
+}
+
+static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, int64_t n,
+                  int64_t k, int64_t group, enum qrn_dtype scales_type)
+{
+    struct mem m = {0};
+    struct rng r = {(uint64_t)(n_rows + n + k)};
+    struct qrn_error err;
+    const struct weights w =
+        random_weights(&m, &r, index_of(dtype), 2, (const int64_t[]){n, k}, group, scales_type);
+    const struct qrn_matmul_args a = product(&m, dev, &r, &w, n_rows);
+    char what[96];
+    (void)snprintf(what, sizeof what, "%s, M %d, N %d, K %d", qrn_dtype_info(dtype)->name,
+                   (int)n_rows, (int)n, (int)k);
+    assert_true(registers_of(dev)->supports(&a));
+    memset(a.out.data, 0xff, a.out.n_bytes);
+    if (qrn_kernel_run(dev, registers_of(dev), &a, &err) != QRN_OK)
+        fail_msg("%s: %s", what, err.text);
+    check_distances(&w, &a, what);
+    check_strides(&m, dev, &a, what);
+    mem_free_all(&m);
+}
+
+/* Groups of scales of all kinds, k that ends in a panel's midst; tiles in pieces. */
+static void test_types(void **state)
+{
+    (void)state;
+    struct qrn_device *dev = device_of("5");
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
+        const enum qrn_dtype type = weight_types[t].dtype;
+        if (!qrn_has_integer_form(type)) continue;
+        const bool small = qrn_dtype_info(type)->block_elements <= 32;
+        check(dev, type, 33, 37, small ? 416 : 512, 32, QRN_F32);
+        check(dev, type, 5, 300, 768, 32, QRN_F32);
+        check(dev, type, 67, 200, 512, 32, QRN_F32);
+        if (qrn_is_mlx(type)) check(dev, type, 2, 140, 384, 128, QRN_BF16);
+    }
+    check(dev, QRN_MLX_Q4, 64, 70, 448, 64, QRN_F16);
+    qrn_device_close(dev);
+}
+
+static void check_pieces(const char *n_multiprocessors, enum qrn_dtype dtype, int64_t n_rows,
+                         int64_t n, int64_t k)
+{
+    struct qrn_device *dev = device_of(n_multiprocessors);
+    check(dev, dtype, n_rows, n, k, 32, QRN_F32);
+    qrn_device_close(dev);
+}
+
+static void test_pieces(void **state)
+{
+    (void)state;
+    check_pieces("1", QRN_Q4_0, 1, 1, 32);
+    check_pieces("1", QRN_Q8_0, 64, 515, 1056); /* three tiles, all whole, longer than a ring */
+    check_pieces("3", QRN_Q4_K, 32, 768, 512);  /* the same, a block each */
+    check_pieces("4", QRN_Q6_K, 40, 520,
+                 1536); /* shares of one tile's end, the next one's beginning */
+    check_pieces("5", QRN_Q4_0, 17, 600, 288);   /* a tile's end, a whole one, a beginning */
+    check_pieces("40", QRN_Q4_K, 64, 257, 2560); /* one unit each */
+    check_pieces("3", QRN_Q4_0, 128, 570, 672);  /* tiles of 192: a share of one and a half */
+    check_pieces("6", QRN_Q8_0, 100, 190, 1312); /* parts of one */
+    check_pieces("2", QRN_Q6_K, 65, 384, 768);   /* two whole ones */
+    check_pieces("2", QRN_Q4_0, 9, 1300, 160);   /* several whole tiles between two pieces */
+}
+
+/* Twice the same bits; the same rows among as many others, too. */
+static void test_bits(void **state)
+{
+    (void)state;
+    struct qrn_device *dev = device_of("5");
+    struct mem m = {0};
+    struct rng r = {9};
+    struct qrn_error err;
+    const struct weights w =
+        random_weights(&m, &r, index_of(QRN_Q4_K), 2, (const int64_t[]){530, 1024}, 32, QRN_F32);
+    struct qrn_matmul_args a = product(&m, dev, &r, &w, 64);
+    if (qrn_kernel_run(dev, registers_of(dev), &a, &err) != QRN_OK) fail_msg("%s", err.text);
+    const struct qrn_tensor all = a.out;
+    a.out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){64, 530});
+    if (qrn_kernel_run(dev, registers_of(dev), &a, &err) != QRN_OK) fail_msg("%s", err.text);
+    assert_memory_equal(all.data, a.out.data, a.out.n_bytes);
+    a.x = qrn_tensor_slice(a.x, 0, 20, 35);
+    a.out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){35, 530});
+    if (qrn_kernel_run(dev, registers_of(dev), &a, &err) != QRN_OK) fail_msg("%s", err.text);
+    assert_memory_equal((const float *)all.data + (size_t)20 * 530, a.out.data, a.out.n_bytes);
+    mem_free_all(&m);
+    qrn_device_close(dev);
+}
+
+/* What is left to other kernels. */
+static void test_others(void **state)
+{
+    (void)state;
+    struct qrn_device *dev = device_of("4");
+    const struct qrn_kernel *k = registers_of(dev);
+    struct mem m = {0};
+    struct rng r = {4};
+    const struct weights w =
+        random_weights(&m, &r, index_of(QRN_Q4_0), 2, (const int64_t[]){64, 256}, 32, QRN_F32);
+    const struct qrn_matmul_args a = product(&m, dev, &r, &w, 64);
+    struct qrn_matmul_args b = a;
+    assert_true(k->supports(&a));
+    b.any_order = false;
+    assert_false(k->supports(&b));
+    b = a;
+    b.activation = QRN_ACT_Q8;
+    assert_false(k->supports(&b));
+    b = product(&m, dev, &r, &w, 129);
+    assert_false(k->supports(&b));
+    mem_free_all(&m);
+    qrn_device_close(dev);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
