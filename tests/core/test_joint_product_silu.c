@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The joint of a product of packed weights whose columns are gates and ups, and silu_mul of both: to the bit what three
  * launches leave in memory. */
-#include <stdlib.h>
-
 #include "support/joint_weights.h"
 
 enum oddity {
@@ -77,16 +75,12 @@ static void test_rows(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct joint_test j;
         struct call c;
-        assert_int_equal(setenv("QRN_EMULATED_MULTIPROCESSORS", rows[i].n_multiprocessors, 1), 0);
-        joint_test_open(&j, i);
-        struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul_pack);
-        assert_non_null(dev);
+        struct qrn_device *dev = joint_test_open_packing(&j, i, rows[i].n_multiprocessors);
         make(&j, dev, &rows[i], &c);
         qrn_device_close(dev);
         joint_test_run(&j, record, &c, rows[i].oddity <= OVER_X ? 1 : 0, rows[i].why);
         joint_test_close(&j);
     }
-    assert_int_equal(unsetenv("QRN_EMULATED_MULTIPROCESSORS"), 0);
 }
 
 int main(void)

@@ -3,34 +3,10 @@
  * registers: all types, tiles that end early, shares of any length, x rounded here or before. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "support/weights.h"
+#include "support/matmul_gpu.h"
 
-static size_t index_of(enum qrn_dtype dtype)
-{
-    size_t t = 0;
-    while (weight_types[t].dtype != dtype) t++;
-    return t;
-}
-
-static const struct qrn_kernel *registers_of(struct qrn_device *dev)
-{
-    const struct qrn_kernel *k;
-    for (size_t i = 0; (k = qrn_kernel_at(dev, QRN_OP_matmul, i)) != NULL; i++)
-        if (strcmp(k->name, "cuda.matmul.registers") == 0) return k;
-    return NULL;
-}
-
-/* An emulated device has so many multiprocessors. */
-static struct qrn_device *device_of(const char *n_multiprocessors)
-{
-    setenv("QRN_EMULATED_MULTIPROCESSORS", n_multiprocessors, 1);
-    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
-    unsetenv("QRN_EMULATED_MULTIPROCESSORS");
-    if (!dev || !registers_of(dev)) skip();
-    return dev;
-}
+static const char kernel[] = "cuda.matmul.registers";
 
 static float rounded(float x)
 {
@@ -79,30 +55,6 @@ static void check_distances(const struct weights *w, const struct qrn_matmul_arg
                  sqrt(d.of_all), sqrt(d.of_rounding));
 }
 
-/* x as bf16, where it can be mapped and where it cannot; rows of out that lie further apart: the same bits. */
-static void check_strides(struct mem *m, struct qrn_device *dev, const struct qrn_matmul_args *a,
-                          const char *what)
-{
-    const int64_t n_rows = a->x.shape[0], k = a->x.shape[1], n = a->out.shape[1];
-    struct qrn_matmul_args b = *a;
-    struct qrn_error err;
-    for (int64_t more = 3; more <= 8; more += 5) {
-        const struct qrn_tensor wide =
-            mem_tensor(m, QRN_BF16, 2, (const int64_t[]){n_rows, k + more});
-        const struct qrn_cast_args cast = {a->x, qrn_tensor_slice(wide, 1, more, k)};
-        if (qrn_cast(dev, &cast, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
-        b.x = cast.out;
-        b.out = qrn_tensor_slice(mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_rows, n + more}), 1,
-                                 1, n);
-        memset(b.out.data, 0xff, b.out.n_bytes);
-        if (qrn_kernel_run(dev, registers_of(dev), &b, &err) != QRN_OK)
-            fail_msg("%s: %s", what, err.text);
-        for (int64_t r = 0; r < n_rows; r++)
-            assert_memory_equal((const float *)b.out.data + r * (n + more),
-                                (const float *)a->out.data + r * n, (size_t)n * sizeof(float));
-    }
-}
-
 static struct qrn_matmul_args product(struct mem *m, struct qrn_device *dev, struct rng *r,
                                       const struct weights *w, int64_t n_rows)
 {
@@ -121,18 +73,18 @@ static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, 
     struct mem m = {0};
     struct rng r = {(uint64_t)(n_rows + n + k)};
     struct qrn_error err;
-    const struct weights w =
-        random_weights(&m, &r, index_of(dtype), 2, (const int64_t[]){n, k}, group, scales_type);
+    const struct weights w = random_weights(&m, &r, weight_type_of(dtype), 2,
+                                            (const int64_t[]){n, k}, group, scales_type);
     const struct qrn_matmul_args a = product(&m, dev, &r, &w, n_rows);
     char what[96];
     (void)snprintf(what, sizeof what, "%s, M %d, N %d, K %d", qrn_dtype_info(dtype)->name,
                    (int)n_rows, (int)n, (int)k);
-    assert_true(registers_of(dev)->supports(&a));
+    assert_true(matmul_kernel(dev, kernel)->supports(&a));
     memset(a.out.data, 0xff, a.out.n_bytes);
-    if (qrn_kernel_run(dev, registers_of(dev), &a, &err) != QRN_OK)
+    if (qrn_kernel_run(dev, matmul_kernel(dev, kernel), &a, &err) != QRN_OK)
         fail_msg("%s: %s", what, err.text);
     check_distances(&w, &a, what);
-    check_strides(&m, dev, &a, what);
+    matmul_check_strides(&m, dev, kernel, &a, what);
     mem_free_all(&m);
 }
 
@@ -140,7 +92,7 @@ static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, 
 static void test_types(void **state)
 {
     (void)state;
-    struct qrn_device *dev = device_of("5");
+    struct qrn_device *dev = matmul_device("5", kernel);
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
         const enum qrn_dtype type = weight_types[t].dtype;
         if (!qrn_has_integer_form(type)) continue;
@@ -157,7 +109,7 @@ static void test_types(void **state)
 static void check_pieces(const char *n_multiprocessors, enum qrn_dtype dtype, int64_t n_rows,
                          int64_t n, int64_t k)
 {
-    struct qrn_device *dev = device_of(n_multiprocessors);
+    struct qrn_device *dev = matmul_device(n_multiprocessors, kernel);
     check(dev, dtype, n_rows, n, k, 32, QRN_F32);
     qrn_device_close(dev);
 }
@@ -182,21 +134,24 @@ static void test_pieces(void **state)
 static void test_bits(void **state)
 {
     (void)state;
-    struct qrn_device *dev = device_of("5");
+    struct qrn_device *dev = matmul_device("5", kernel);
     struct mem m = {0};
     struct rng r = {9};
     struct qrn_error err;
-    const struct weights w =
-        random_weights(&m, &r, index_of(QRN_Q4_K), 2, (const int64_t[]){530, 1024}, 32, QRN_F32);
+    const struct weights w = random_weights(&m, &r, weight_type_of(QRN_Q4_K), 2,
+                                            (const int64_t[]){530, 1024}, 32, QRN_F32);
     struct qrn_matmul_args a = product(&m, dev, &r, &w, 64);
-    if (qrn_kernel_run(dev, registers_of(dev), &a, &err) != QRN_OK) fail_msg("%s", err.text);
+    if (qrn_kernel_run(dev, matmul_kernel(dev, kernel), &a, &err) != QRN_OK)
+        fail_msg("%s", err.text);
     const struct qrn_tensor all = a.out;
     a.out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){64, 530});
-    if (qrn_kernel_run(dev, registers_of(dev), &a, &err) != QRN_OK) fail_msg("%s", err.text);
+    if (qrn_kernel_run(dev, matmul_kernel(dev, kernel), &a, &err) != QRN_OK)
+        fail_msg("%s", err.text);
     assert_memory_equal(all.data, a.out.data, a.out.n_bytes);
     a.x = qrn_tensor_slice(a.x, 0, 20, 35);
     a.out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){35, 530});
-    if (qrn_kernel_run(dev, registers_of(dev), &a, &err) != QRN_OK) fail_msg("%s", err.text);
+    if (qrn_kernel_run(dev, matmul_kernel(dev, kernel), &a, &err) != QRN_OK)
+        fail_msg("%s", err.text);
     assert_memory_equal((const float *)all.data + (size_t)20 * 530, a.out.data, a.out.n_bytes);
     mem_free_all(&m);
     qrn_device_close(dev);
@@ -206,12 +161,12 @@ static void test_bits(void **state)
 static void test_others(void **state)
 {
     (void)state;
-    struct qrn_device *dev = device_of("4");
-    const struct qrn_kernel *k = registers_of(dev);
+    struct qrn_device *dev = matmul_device("4", kernel);
+    const struct qrn_kernel *k = matmul_kernel(dev, kernel);
     struct mem m = {0};
     struct rng r = {4};
-    const struct weights w =
-        random_weights(&m, &r, index_of(QRN_Q4_0), 2, (const int64_t[]){64, 256}, 32, QRN_F32);
+    const struct weights w = random_weights(&m, &r, weight_type_of(QRN_Q4_0), 2,
+                                            (const int64_t[]){64, 256}, 32, QRN_F32);
     const struct qrn_matmul_args a = product(&m, dev, &r, &w, 64);
     struct qrn_matmul_args b = a;
     assert_true(k->supports(&a));

@@ -6,14 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "support/weights.h"
-
-static size_t index_of(enum qrn_dtype dtype)
-{
-    size_t t = 0;
-    while (weight_types[t].dtype != dtype) t++;
-    return t;
-}
+#include "support/matmul_gpu.h"
 
 static const struct qrn_kernel *kernel_of(struct qrn_device *dev, enum qrn_op_id op)
 {
@@ -65,49 +58,28 @@ static void compare(const struct weights *w, const int32_t *ids, const struct qr
         fail_msg("%s: off by %g", what, most);
 }
 
-/* x rounded before, where the copy engine can read it and where it cannot: the same bits. */
-static void check_rounded_x(struct mem *m, struct qrn_device *dev, const struct qrn_matmul_args *a,
-                            const char *what)
-{
-    const int64_t n_rows = a->x.shape[0], k = a->x.shape[1];
-    struct qrn_matmul_args b = *a;
-    struct qrn_error err;
-    for (int64_t more = 3; more <= 8; more += 5) {
-        const struct qrn_tensor wide =
-            mem_tensor(m, QRN_BF16, 2, (const int64_t[]){n_rows, k + more});
-        const struct qrn_cast_args cast = {a->x, qrn_tensor_slice(wide, 1, more, k)};
-        if (qrn_cast(dev, &cast, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
-        b.x = cast.out;
-        b.out = mem_tensor(m, QRN_F32, 2, a->out.shape);
-        memset(b.out.data, 0xff, b.out.n_bytes);
-        if (qrn_matmul(dev, &b, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
-        if (memcmp(a->out.data, b.out.data, b.out.n_bytes) != 0)
-            fail_msg("%s: rounded x, %d columns on", what, (int)more);
-    }
-}
-
 static void check_packed(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, int64_t n,
                          int64_t k, int64_t group, enum qrn_dtype scales_type)
 {
     struct mem m = {0};
     struct rng r = {(uint64_t)(n_rows + k)};
     struct qrn_error err;
-    const struct weights w =
-        random_weights(&m, &r, index_of(dtype), 2, (const int64_t[]){n, k}, group, scales_type);
-    const struct qrn_matmul_args a = {.w = pack_weights(&m, dev, &w, QRN_ACT_Q8),
-                                      .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, k}),
-                                      .out =
-                                          mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
-                                      .activation = QRN_ACT_BF16,
-                                      .any_order = n_rows > 128, /* else matmul.registers serves it */
-                                      .layout = QRN_LAYOUT_PACKED};
+    const struct weights w = random_weights(&m, &r, weight_type_of(dtype), 2,
+                                            (const int64_t[]){n, k}, group, scales_type);
+    const struct qrn_matmul_args a = {
+        .w = pack_weights(&m, dev, &w, QRN_ACT_Q8),
+        .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, k}),
+        .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
+        .activation = QRN_ACT_BF16,
+        .any_order = n_rows > 128, /* else matmul.registers serves it */
+        .layout = QRN_LAYOUT_PACKED};
     char what[96];
     (void)snprintf(what, sizeof what, "%s, M %d, N %d, K %d", qrn_dtype_info(dtype)->name,
                    (int)n_rows, (int)n, (int)k);
     memset(a.out.data, 0xff, a.out.n_bytes);
     if (qrn_matmul(dev, &a, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
     compare(&w, NULL, &a.x, 1, &a.out, what);
-    check_rounded_x(&m, dev, &a, what);
+    matmul_check_strides(&m, dev, "cuda.matmul.wgmma", &a, what);
     mem_free_all(&m);
 }
 
@@ -179,13 +151,13 @@ static void test_bf16(void **state)
         struct rng r = {c};
         struct qrn_error err;
         const int64_t n = cases[c].n, k = cases[c].k, n_rows = cases[c].m;
-        struct qrn_matmul_args a = {
-            .w = random_weights(&m, &r, index_of(QRN_BF16), 2, (const int64_t[]){n, k}, 32, QRN_F32)
-                     .w,
-            .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, k}),
-            .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
-            .activation = QRN_ACT_BF16,
-            .any_order = true};
+        struct qrn_matmul_args a = {.w = random_weights(&m, &r, weight_type_of(QRN_BF16), 2,
+                                                        (const int64_t[]){n, k}, 32, QRN_F32)
+                                             .w,
+                                    .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, k}),
+                                    .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
+                                    .activation = QRN_ACT_BF16,
+                                    .any_order = true};
         char what[64];
         (void)snprintf(what, sizeof what, "M %d, N %d, K %d", (int)n_rows, (int)n, (int)k);
         assert_true(kernel_of(dev, QRN_OP_matmul)->supports(&a));
@@ -212,9 +184,9 @@ static void test_bf16_batches(void **state)
     struct rng r = {3};
     struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     if (!dev || !kernel_of(dev, QRN_OP_matmul)) skip();
-    const struct qrn_tensor wide =
-        random_weights(&m, &r, index_of(QRN_BF16), 4, (const int64_t[]){2, 2, 40, 96}, 32, QRN_F32)
-            .w;
+    const struct qrn_tensor wide = random_weights(&m, &r, weight_type_of(QRN_BF16), 4,
+                                                  (const int64_t[]){2, 2, 40, 96}, 32, QRN_F32)
+                                       .w;
     const struct qrn_tensor x = mem_filled(&m, &r, 1.0, 4, (const int64_t[]){4, 6, 12, 100});
     struct qrn_matmul_args a = {
         .w = qrn_tensor_slice(qrn_tensor_slice(wide, 3, 16, 72), 2, 3, 35),
@@ -266,7 +238,7 @@ static void check_experts(struct qrn_device *dev, enum qrn_dtype dtype, int64_t 
     struct qrn_error err;
     const bool bf16 = dtype == QRN_BF16;
     const struct weights w =
-        random_weights(&m, &r, index_of(dtype), 3, (const int64_t[]){E, N, K}, 64, QRN_F16);
+        random_weights(&m, &r, weight_type_of(dtype), 3, (const int64_t[]){E, N, K}, 64, QRN_F16);
     struct qrn_matmul_id_args a = {
         .w = bf16 ? w.w : pack_weights(&m, dev, &w, QRN_ACT_Q8),
         .x = mem_filled(&m, &r, 1.0, 3, (const int64_t[]){n_tokens, n_x, K}),

@@ -3,6 +3,8 @@
 #ifndef QUERN_TESTS_JOINT_WEIGHTS_H
 #define QUERN_TESTS_JOINT_WEIGHTS_H
 
+#include <stdlib.h>
+
 #include "support/joint_test.h"
 #include "support/weights.h"
 
@@ -11,9 +13,7 @@ static inline struct qrn_tensor joint_packed(struct joint_test *j, struct qrn_de
                                              enum qrn_dtype dtype, int n_dims, const int64_t *shape)
 {
     struct mem m = {0};
-    size_t t = 0;
-    while (weight_types[t].dtype != dtype) t++;
-    const struct weights w = random_weights(&m, &j->r, t, n_dims, shape, 32, QRN_F16);
+    const struct weights w = random_weights(&m, &j->r, weight_type_of(dtype), n_dims, shape, 32, QRN_F16);
     struct qrn_tensor image = pack_weights(&m, dev, &w, QRN_ACT_Q8);
     const int64_t n_bytes = (int64_t)image.n_bytes;
     const struct qrn_tensor place = joint_test_poison(j, QRN_U8, 1, &n_bytes);
@@ -21,6 +21,18 @@ static inline struct qrn_tensor joint_packed(struct joint_test *j, struct qrn_de
     image.data = place.data;
     mem_free_all(&m);
     return image;
+}
+
+/* Opens the test, where GPUs are emulated with so many multiprocessors, and a device that packs. */
+static inline struct qrn_device *joint_test_open_packing(struct joint_test *j, uint64_t seed,
+                                                         const char *n_multiprocessors)
+{
+    assert_int_equal(setenv("QRN_EMULATED_MULTIPROCESSORS", n_multiprocessors, 1), 0);
+    joint_test_open(j, seed);
+    struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul_pack);
+    assert_int_equal(unsetenv("QRN_EMULATED_MULTIPROCESSORS"), 0);
+    assert_non_null(dev);
+    return dev;
 }
 
 /* T random rows of n elements, in blocks of 128. */

@@ -31,6 +31,14 @@ static const struct {
 };
 enum { N_WEIGHT_TYPES = sizeof weight_types / sizeof *weight_types };
 
+/* Its place in weight_types. */
+static inline size_t weight_type_of(enum qrn_dtype dtype)
+{
+    size_t t = 0;
+    while (weight_types[t].dtype != dtype) t++;
+    return t;
+}
+
 struct weights {
     struct qrn_tensor w, scales, biases; /* the last two absent but for MLX codes */
 };

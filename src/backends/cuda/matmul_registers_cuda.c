@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * matmul of packed weights with up to 128 rows of activations rounded to bf16, on Hopper. */
 #include "backends/cuda/matmul_maps.h"
-#include "backends/cuda/matmul_parts.h"
 #include "backends/cuda/matmul_prepare.h"
+#include "backends/cuda/matmul_registers.h"
 #include "backends/cuda/matmul_registers_cuda.h"
 
 QRN_CUDA_IMAGE(matmul_registers_blocks_sm90a);

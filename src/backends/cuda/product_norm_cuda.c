@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Joint of a product that is made in parts of k, and the rms_norm behind it, whose launch adds them up. */
 #include "backends/cuda/joints.h"
-#include "backends/cuda/matmul_parts.h"
+#include "backends/cuda/matmul_registers.h"
 #include "core/overlap.h"
 
 static bool matches(const struct qrn_cuda *cuda, const struct qrn_step *steps)

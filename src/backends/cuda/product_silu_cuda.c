@@ -2,7 +2,7 @@
  * Joint of a product of packed weights with some rows of x, whose columns are gates and ups, and silu_mul of both, whose
  * launch adds up pieces of its tiles. */
 #include "backends/cuda/joints.h"
-#include "backends/cuda/matmul_parts.h"
+#include "backends/cuda/matmul_registers.h"
 #include "core/overlap.h"
 
 static bool matches(const struct qrn_cuda *cuda, const struct qrn_step *steps)

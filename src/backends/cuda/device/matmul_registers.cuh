@@ -8,9 +8,10 @@
  * of weights: so a tile is 256 rows, which four teams of four warps share.  With more than 64 rows of x tensor cores are
  * what bounds, and there are registers for three.
  *
- * A thread for each team copies stages of 128 k: panels of its two groups of 32 rows, one of them x by a map.  Few tiles are cut in equal parts of
- * k, a block each; of more tiles all panels, one tile after the other, are cut into equal shares, one for each
- * multiprocessor.  What is not a whole tile leaves its sums in memory, for what comes after to add them up, ascending. */
+ * A thread for each team copies stages of 128 k: panels of its two groups of 32 rows, one of them x by a map.  Few
+ * tiles are cut in equal parts of k, a block each; of more tiles all panels, one tile after the other, are cut into
+ * equal shares, one for each multiprocessor.  What is not a whole tile leaves its sums in memory, for what comes after to
+ * add them up, ascending. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_REGISTERS_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_REGISTERS_CUH
 

@@ -80,15 +80,15 @@ template <int N> static __device__ __forceinline__ void registers_silu(const qrn
     }
 }
 
-#define REGISTERS_ADD(N)                                                                                    \
-    QRN_DEVICE_FUNCTION(qrn_matmul_registers##N##_add, THREADS, 12, qrn_matmul_registers_params)             \
-    {                                                                                                       \
-        results<N> r(p, (int)blockIdx.y);                                                                   \
-        r.add();                                                                                            \
-    }                                                                                                       \
-    QRN_DEVICE_FUNCTION(qrn_matmul_registers##N##_silu, THREADS, 12, qrn_matmul_registers_silu_params)       \
-    {                                                                                                       \
-        registers_silu<N>(p);                                                                               \
+#define REGISTERS_ADD(N)                                                                             \
+    QRN_DEVICE_FUNCTION(qrn_matmul_registers##N##_add, THREADS, 12, qrn_matmul_registers_params)     \
+    {                                                                                                \
+        results<N> r(p, (int)blockIdx.y);                                                            \
+        r.add();                                                                                     \
+    }                                                                                                \
+    QRN_DEVICE_FUNCTION(qrn_matmul_registers##N##_silu, THREADS, 12, qrn_matmul_registers_silu_params) \
+    {                                                                                                \
+        registers_silu<N>(p);                                                                        \
     }
 REGISTERS_ADD(32)
 REGISTERS_ADD(64)
