@@ -265,84 +265,108 @@ INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
         product_of(f, t, 4);
 }
 
-/* The rows of a panel, block b: integer sums, new or added to. */
-INLINE void panel_block(const struct matmul_form f, const struct weight_panel *w,
-                        const struct row_panel *x, int64_t b, bool first, __m512i *isum)
+/* A tile is half of a panel's rows by two groups: what is loaded of x meets both, for a processor that multiplies twice a
+ * cycle loads no more often.  Sums of row r and group c are [TILE_ROWS * c + r]. */
+enum { TILE_GROUPS = 2, TILE_ROWS = PANEL_ROWS / TILE_GROUPS };
+
+struct panel_tile {
+    const struct weight_panel *w[TILE_GROUPS];
+    const struct row_panel *x;
+    int r0; /* of the panel's rows the first */
+};
+
+/* Block b of a tile: integer sums, new or added to. */
+INLINE void panel_block(const struct matmul_form f, const struct panel_tile *t, int64_t b, bool first, __m512i *isum)
 {
     const bool scaled = f.sub != SUB_NONE;
     const int n_parts = matmul_has_halves(&f) ? 2 : 1, n = 8 / n_parts;
-    const int8_t *codes = panel_q(x, b, 0); /* rows 64 bytes apart */
+    const int8_t *codes = panel_q(t->x, b, t->r0); /* rows 64 bytes apart */
     const __m512i zero = _mm512_setzero_si512();
     UNROLL
     for (int h = 0; h < n_parts; h++) {
         __m512i dots[PANEL_ROWS];
-        const int32_t *of_bias = &x->of_bias[b / 4][0][b % 4 * n_parts + h];
+        const int32_t *of_bias = &t->x->of_bias[b / 4][t->r0][b % 4 * n_parts + h];
         UNROLL_16
-        for (int r = 0; r < PANEL_ROWS; r++) {
-            dots[r] = bias_of(f) ? _mm512_set1_epi32(of_bias[8 * r]) : zero;
-            if (!scaled && !first) dots[r] = _mm512_add_epi32(dots[r], isum[r]);
+        for (int i = 0; i < PANEL_ROWS; i++) {
+            dots[i] = bias_of(f) ? _mm512_set1_epi32(of_bias[8 * (i % TILE_ROWS)]) : zero;
+            if (!scaled && !first) dots[i] = _mm512_add_epi32(dots[i], isum[i]);
         }
         UNROLL
         for (int q = n * h; q < n * h + n; q++) {
-            const __m512i v = _mm512_load_si512(w->codes[0][b][q]);
-            UNROLL_16
-            for (int r = 0; r < PANEL_ROWS; r++)
-                dots[r] = dot_512(dots[r], &v, codes + 64 * r + 4 * q, 1);
+            const __m512i v[TILE_GROUPS] = {_mm512_load_si512(t->w[0]->codes[0][b][q]),
+                                            _mm512_load_si512(t->w[1]->codes[0][b][q])};
+            UNROLL
+            for (int r = 0; r < TILE_ROWS; r++) {
+                const __m512i x = broadcast_512(codes + 64 * r + 4 * q);
+                dots[r] = _mm512_dpbusd_epi32(dots[r], v[0], x);
+                dots[TILE_ROWS + r] = _mm512_dpbusd_epi32(dots[TILE_ROWS + r], v[1], x);
+            }
         }
-        const __m512i s = scaled ? _mm512_load_si512(w->s[b][h]) : zero;
-        UNROLL_16
-        for (int r = 0; r < PANEL_ROWS; r++)
-            isum[r] =
-                scaled ? add_scaled(f, first && h == 0 ? zero : isum[r], dots[r], s) : dots[r];
+        UNROLL
+        for (int c = 0; c < TILE_GROUPS; c++) {
+            const __m512i s = scaled ? _mm512_load_si512(t->w[c]->s[b][h]) : zero;
+            UNROLL
+            for (int i = TILE_ROWS * c; i < TILE_ROWS * (c + 1); i++)
+                isum[i] = scaled ? add_scaled(f, first && h == 0 ? zero : isum[i], dots[i], s) : dots[i];
+        }
     }
 }
 
-/* The rows of a panel against a group, the run of blocks from b on: added to p, or new. */
-INLINE void panel_run(const struct matmul_form f, const struct weight_panel *w,
-                      const struct row_panel *x, int64_t b, const int run, const bool first,
+/* A run of blocks of a tile from b on: added to p, or new. */
+INLINE void panel_run(const struct matmul_form f, const struct panel_tile *tile, int64_t b, const int run, const bool first,
                       __m512 *p)
 {
     const __m512 zero = _mm512_setzero_ps();
-    const __m512 d = _mm512_load_ps(w->d[b]), m = _mm512_load_ps(w->m[b]);
     __m512i isum[PANEL_ROWS];
     UNROLL
-    for (int c = 0; c < run; c++) panel_block(f, w, x, b + c, c == 0, isum);
-    UNROLL_16
-    for (int r = 0; r < PANEL_ROWS; r++) {
+    for (int c = 0; c < run; c++) panel_block(f, tile, b + c, c == 0, isum);
+    UNROLL
+    for (int c = 0; c < TILE_GROUPS; c++) {
+        const struct weight_panel *w = tile->w[c];
+        const __m512 d = _mm512_load_ps(w->d[b]), m = _mm512_load_ps(w->m[b]);
         const __m512i *t = (const void *)w->t[b];
-        const __m512i tsum = matmul_has_min(&f)
-                                 ? panel_minima(f, _mm512_setzero_si512(), t, x, b, run, r)
-                                 : isum[r];
-        p[r] = finish_run(f, first ? zero : p[r], float_sum(f, isum[r]), tsum, d, m);
+        UNROLL
+        for (int r = 0; r < TILE_ROWS; r++) {
+            const int i = TILE_ROWS * c + r;
+            const __m512i tsum = matmul_has_min(&f) ? panel_minima(f, _mm512_setzero_si512(), t, tile->x, b, run,
+                                                                   tile->r0 + r)
+                                                    : isum[i];
+            p[i] = finish_run(f, first ? zero : p[i], float_sum(f, isum[i]), tsum, d, m);
+        }
     }
 }
 
-/* The same for all blocks.  As many rows as registers hold: their integer sums twice, or those and p;
- * every count is constant, so that none of them goes to memory. */
-INLINE void panel_tile(const struct matmul_form f, const struct weight_panel *w,
-                       const struct row_panel *x, int64_t n_blocks, const int run,
-                       panel_sums *total, bool begin)
+/* The same for all blocks; total: of each group.  Every count is constant, so that no sum goes to memory. */
+INLINE void panel_tile(const struct matmul_form f, const struct panel_tile *t, int64_t n_blocks, const int run,
+                       panel_sums *const *total, bool begin)
 {
     for (int64_t b = 0; b < n_blocks; b += 4) {
         __m512 p[PANEL_ROWS];
         UNROLL
-        for (int i = 0; i < 4; i += run) panel_run(f, w, x, b + i, run, i == 0, p);
+        for (int i = 0; i < 4; i += run) panel_run(f, t, b + i, run, i == 0, p);
         UNROLL_16
-        for (int r = 0; r < PANEL_ROWS; r++) {
-            const __m512 acc = begin && b == 0 ? _mm512_setzero_ps() : _mm512_load_ps((*total)[r]);
-            const __m512 d = _mm512_set1_ps(x->d[b / 4][r]);
-            _mm512_store_ps((*total)[r], _mm512_fmadd_ps(p[r], d, acc));
+        for (int i = 0; i < PANEL_ROWS; i++) {
+            float *sums = (*total[i / TILE_ROWS])[t->r0 + i % TILE_ROWS];
+            const __m512 acc = begin && b == 0 ? _mm512_setzero_ps() : _mm512_load_ps(sums);
+            const __m512 d = _mm512_set1_ps(t->x->d[b / 4][t->r0 + i % TILE_ROWS]);
+            _mm512_store_ps(sums, _mm512_fmadd_ps(p[i], d, acc));
         }
     }
 }
 
+/* The last of an odd number of groups goes twice, once in vain. */
 INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job, const int run)
 {
-    for (int c = 0; c < job->n_groups; c++) {
-        for (int n = 0; n < job->n_panels; n++)
-            panel_tile(f, &job->w[c], &job->x[n], job->n_blocks, run, &job->total[n][c],
-                       job->begin);
-        for (int part = 0; part < ASKED_PARTS; part++) panel_ask(&job->ahead, c, part);
+    _Alignas(64) panel_sums unused = {{0}};
+    for (int c = 0; c < job->n_groups; c += TILE_GROUPS) {
+        const bool odd = c + 1 == job->n_groups;
+        for (int n = 0; n < job->n_panels; n++) {
+            panel_sums *total[TILE_GROUPS] = {&job->total[n][c], odd ? &unused : &job->total[n][c + 1]};
+            struct panel_tile t = {{&job->w[c], &job->w[c + !odd]}, &job->x[n], 0};
+            for (; t.r0 < PANEL_ROWS; t.r0 += TILE_ROWS) panel_tile(f, &t, job->n_blocks, run, total, job->begin);
+        }
+        for (int part = 0; part < TILE_GROUPS * ASKED_PARTS; part++)
+            panel_ask(&job->ahead, c + part / ASKED_PARTS, part % ASKED_PARTS);
     }
 }
 
