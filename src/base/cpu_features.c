@@ -28,11 +28,19 @@ static bool is_amd(void)
            d == signature_AMD_edx;
 }
 
+static uint32_t family(uint32_t signature)
+{
+    const uint32_t base = signature >> 8 & 15u;
+    return base == 15 ? base + (signature >> 20 & 255u) : base;
+}
+
 uint64_t qrn_cpu_features(void)
 {
     uint32_t a, b, c, d;
     uint64_t f = is_amd() ? QRN_CPU_STREAMS : 0;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1u)) return f; /* no OSXSAVE */
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return f;
+    if (f && family(a) >= 26) f |= QRN_CPU_DEEP_STREAMS;
+    if (!(c >> 27 & 1u)) return f; /* no OSXSAVE */
     const uint64_t os = xcr0();
     if ((os & 6) != 6) return f; /* the system does not save ymm registers */
     f |= has(c, 12, QRN_CPU_FMA) | has(c, 29, QRN_CPU_F16C);

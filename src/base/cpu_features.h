@@ -19,6 +19,7 @@
     X(AMX_INT8, "amx_int8")          \
     X(AMX_BF16, "amx_bf16")          \
     X(STREAMS, "streams")            \
+    X(DEEP_STREAMS, "deep_streams")  \
     X(NEON, "neon")                  \
     X(DOTPROD, "dotprod")            \
     X(I8MM, "i8mm")
@@ -35,7 +36,8 @@ enum qrn_cpu_feature {
 #undef X
 };
 /* STREAMS: a core's own prefetchers keep up with memory that is read in order.  Said of every AMD
- * processor; measured on a Zen 4.
+ * processor; measured on a Zen 4.  DEEP_STREAMS: they do not look far enough where a loop does more than read; AMD from
+ * family 26 on, measured on a Zen 5.
  * AVX512 stands for F, BW, VL, DQ and CD together.  The AMX features as found here are those of the
  * processor and of the state that the system saves; whether they may be used: base/amx.h. */
 

@@ -12,7 +12,8 @@ struct matmul_job {
     bool packed, q8; /* q8: activations are rounded, and the type has an integer form */
     bool acts;       /* x holds them rounded */
     bool bf16;       /* weights are, and activations are rounded to it */
-    bool streams;    /* as the processor does (QRN_CPU_STREAMS); known where it runs */
+    bool streams;    /* as the processor has them (QRN_CPU_STREAMS); known where it runs */
+    bool deep;       /* QRN_CPU_DEEP_STREAMS, likewise */
     int64_t n, k;
     int64_t n_matrices;
     int64_t n_x;               /* rows of x in all, numbered as its leading dimensions flatten */
