@@ -15,7 +15,7 @@ class Programs:
         self.env = dict(os.environ, LD_LIBRARY_PATH=llama)
 
     def output(self, *command):
-        done = subprocess.run([str(c) for c in command], env=self.env, text=True,
+        done = subprocess.run([str(c) for c in command], env=self.env, text=True, errors="replace",
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if done.returncode != 0:
             raise RuntimeError("%s: %s" % (" ".join(map(str, command)), done.stderr[-500:]))

@@ -3,9 +3,9 @@
  *
  * A line is asked for twice: for the second cache early enough to hide memory, for the first one just before
  * it is read.  With one of the two alone what the processor asks for by itself comes and goes with
- * the pace of the loop: 10 to 18 GB/s for a core of a Xeon, 16 to 18 with both.  A Zen asks well by itself
+ * the pace of the loop: 10 to 18 GB/s for a core of a Xeon, 16 to 18 with both.  A Zen 4 asks well by itself
  * (QRN_CPU_STREAMS), and the second request is in its way: one core got 55 % of what reading alone got of one row of
- * Q4_K, 85 without any. */
+ * Q4_K, 85 without any.  A Zen 5 does not (QRN_CPU_DEEP_STREAMS), and wants both early: 71 % without, 79 as a Xeon, 99. */
 #ifndef QUERN_BACKENDS_CPU_AHEAD_H
 #define QUERN_BACKENDS_CPU_AHEAD_H
 
