@@ -337,8 +337,8 @@ INLINE void panel_run(const struct matmul_form f, const struct panel_tile *tile,
 }
 
 /* The same for all blocks; total: of each group.  Every count is constant, so that no sum goes to memory. */
-INLINE void panel_tile(const struct matmul_form f, const struct panel_tile *t, int64_t n_blocks, const int run,
-                       panel_sums *const *total, bool begin)
+INLINE void panel_tile_sums(const struct matmul_form f, const struct panel_tile *t, int64_t n_blocks, const int run,
+                            panel_sums *const *total, bool begin)
 {
     for (int64_t b = 0; b < n_blocks; b += 4) {
         __m512 p[PANEL_ROWS];
@@ -363,9 +363,10 @@ INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job,
         for (int n = 0; n < job->n_panels; n++) {
             panel_sums *total[TILE_GROUPS] = {&job->total[n][c], odd ? &unused : &job->total[n][c + 1]};
             struct panel_tile t = {{&job->w[c], &job->w[c + !odd]}, &job->x[n], 0};
-            for (; t.r0 < PANEL_ROWS; t.r0 += TILE_ROWS) panel_tile(f, &t, job->n_blocks, run, total, job->begin);
+            for (; t.r0 < PANEL_ROWS; t.r0 += TILE_ROWS)
+                panel_tile_sums(f, &t, job->n_blocks, run, total, job->begin);
         }
-        for (int part = 0; part < TILE_GROUPS * ASKED_PARTS; part++)
+        for (int part = 0; part < (odd ? 1 : TILE_GROUPS) * ASKED_PARTS; part++)
             panel_ask(&job->ahead, c + part / ASKED_PARTS, part % ASKED_PARTS);
     }
 }
