@@ -52,14 +52,6 @@ INLINE __m512i add_scaled(const struct matmul_form f, __m512i sum, __m512i dot, 
     return sum;
 }
 
-/* Adds the products of n vectors of codes, from v on, with 4 n codes of x. */
-INLINE __m512i dot_512(__m512i sum, const __m512i *v, const int8_t *q, const int n)
-{
-    UNROLL
-    for (int i = 0; i < n; i++) sum = _mm512_dpbusd_epi32(sum, v[i], broadcast_512(q + 4 * i));
-    return sum;
-}
-
 /* What several rows of x add to sums of codes beside them, made once for all groups that they meet: of each block, or
  * half of one, if these have small integers of their own, or run of them, if there are none, -bias times its sum; or of
  * each two blocks their sums as a pair of 16 bits, for minima. */
@@ -122,7 +114,7 @@ INLINE void add_block(const struct matmul_form f, const char *codes, const struc
             if (f.levels != LEVELS_LINEAR) v = _mm512_shuffle_epi8(table, v);
             UNROLL
             for (int r = 0; r < n_rows; r++)
-                dots[r] = dot_512(dots[r], &v, x[r]->q + 32 * i + 4 * q, 1);
+                dots[r] = _mm512_dpbusd_epi32(dots[r], v, broadcast_512(x[r]->q + 32 * i + 4 * q));
         }
         UNROLL
         for (int r = 0; r < n_rows; r++)
