@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "backends/cpu/cpu.h"
+#include "backends/cpu/gdn_open_reads.h"
 #include "core/gdn_layout.h"
 
 enum {
@@ -50,6 +51,7 @@ struct gdn_open_dots {
     const float *rows; /* open keys [GDN_CHUNK][d_k], those of the segment too */
     float *columns;    /* [d_k][GDN_CHUNK], to turn those in */
     float *out;        /* [n][2][GDN_CHUNK] */
+    struct gdn_open_reads *reads; /* NULL, or to ask ahead by: of a token alone */
     int64_t d_k;
     int n, open; /* tokens of the segment, and before it in the chunk */
 };
@@ -73,6 +75,7 @@ struct gdn_open_tokens {
     const float *state;        /* [d_k] rows d_v apart */
     float *u;                  /* [GDN_CHUNK] rows d_v apart */
     float *panel;              /* [d_k + GDN_CHUNK][GDN_PANEL], to work in */
+    struct gdn_open_reads *reads; /* as above */
     int64_t out_stride, d_k, d_v, n_columns;
     int n, open;
     float scale;
@@ -94,6 +97,7 @@ struct gdn_open_steps {
     void (*decays)(const struct gdn_open_decays *);
     void (*tokens)(const struct gdn_open_tokens *);
     void (*edge)(const struct gdn_open_edge *);
+    int64_t columns_alone; /* a token alone reads rows of S0 once if they have no more: asks ahead then */
 };
 
 struct gdn_open_segment {
@@ -260,6 +264,7 @@ static inline struct gdn_pairs gdn_open_pairs(const struct gdn_open_segment *g, 
 static inline void gdn_open_first_phase(const struct gdn_open_segment *g, int64_t kh,
                                         const struct qrn_gdn_open_chunk_args *a, float *tiles,
                                         const struct gdn_open_scratch *z,
+                                        struct gdn_open_reads *reads,
                                         const struct gdn_open_steps *steps)
 {
     const int64_t d_k = a->q.shape[2];
@@ -272,6 +277,7 @@ static inline void gdn_open_first_phase(const struct gdn_open_segment *g, int64_
                                        .rows = rows,
                                        .columns = z->columns,
                                        .out = z->dots,
+                                       .reads = reads,
                                        .d_k = d_k,
                                        .n = g->n,
                                        .open = g->open};
@@ -297,6 +303,7 @@ static inline void gdn_open_second_phase(const struct gdn_open_segment *g, int64
                                          int64_t n, const struct qrn_gdn_open_chunk_args *a,
                                          const float *tiles, const float *coef, const float *decay,
                                          const struct gdn_open_scratch *z,
+                                         struct gdn_open_reads *reads,
                                          const struct gdn_open_steps *steps)
 {
     const int64_t d_k = a->q.shape[2], d_v = a->v.shape[2],
@@ -309,7 +316,8 @@ static inline void gdn_open_second_phase(const struct gdn_open_segment *g, int64
         .beta = gdn_head_of(&a->beta, g->token, h), .coef = coef, .decay = decay,
         .out = (float *)a->out.data + g->token * a->out.stride[0] + h * a->out.stride[1] + j,
         .out_stride = a->out.stride[0], .state = g->state + at, .u = u, .panel = z->panel,
-        .d_k = d_k, .d_v = d_v, .n_columns = n, .n = g->n, .open = g->open, .scale = a->scale};
+        .reads = reads, .d_k = d_k, .d_v = d_v, .n_columns = n, .n = g->n, .open = g->open,
+        .scale = a->scale};
     steps->tokens(&tokens);
     if (!g->next) return;
     const struct gdn_open_edge edge = {.G = g->rows.G + h * GDN_CHUNK,
@@ -328,14 +336,16 @@ static inline void gdn_open_second_phase(const struct gdn_open_segment *g, int64
 static inline void gdn_open_whole_head(const struct gdn_open_segment *g, int64_t kh,
                                        const struct qrn_gdn_open_chunk_args *a,
                                        const struct gdn_open_scratch *z,
+                                       struct gdn_open_reads *reads,
                                        const struct gdn_open_steps *steps)
 {
     const int64_t n_k_heads = a->q.shape[1], n_v_heads = a->v.shape[1];
-    gdn_open_first_phase(g, kh, a, z->pairs, z, steps);
+    gdn_open_first_phase(g, kh, a, z->pairs, z, reads, steps);
     for (int64_t h = 0; h < n_v_heads; h++) {
         if (gdn_key_head(a->head_map, h, n_k_heads, n_v_heads) != kh) continue;
         gdn_open_decays_of(g, h, a, z, z->coef, z->decay, steps);
-        gdn_open_second_phase(g, h, 0, a->v.shape[2], a, z->pairs, z->coef, z->decay, z, steps);
+        gdn_open_second_phase(g, h, 0, a->v.shape[2], a, z->pairs, z->coef, z->decay, z, reads,
+                              steps);
     }
 }
 
@@ -346,15 +356,34 @@ static inline void gdn_open_head(int64_t s, int64_t kh, const struct qrn_gdn_ope
 {
     struct gdn_open_segment g;
     for (int64_t wave = 0; gdn_open_segment_at(a, s, wave, &g); wave++)
-        gdn_open_whole_head(&g, kh, a, z, steps);
+        gdn_open_whole_head(&g, kh, a, z, NULL, steps);
+}
+
+/* Key heads kh .. end - 1 of a sequence whose one token is g. */
+static inline void gdn_open_token_heads(const struct gdn_open_segment *g, int64_t kh, int64_t end,
+                                        const struct qrn_gdn_open_chunk_args *a,
+                                        const struct gdn_open_scratch *z,
+                                        const struct gdn_open_steps *steps)
+{
+    struct gdn_open_reads reads = {
+        .a = a, .rows = g->rows, .state = g->state, .n_rows = g->open + 1, .kh = kh, .end = end};
+    struct gdn_open_reads *ahead = a->v.shape[2] <= steps->columns_alone ? &reads : NULL;
+    if (ahead) gdn_open_ask(ahead, GDN_READS_AHEAD);
+    for (; kh < end; kh++) gdn_open_whole_head(g, kh, a, z, ahead, steps);
 }
 
 /* Part i of n of a sequence's key heads, whose states lie in a row. */
 static inline void gdn_open_part(int64_t s, int64_t i, int64_t n, const struct qrn_gdn_open_chunk_args *a,
                                  const struct gdn_open_scratch *z, const struct gdn_open_steps *steps)
 {
-    const int64_t n_heads = a->q.shape[1];
-    for (int64_t kh = n_heads * i / n; kh < n_heads * (i + 1) / n; kh++) gdn_open_head(s, kh, a, z, steps);
+    const int32_t *seq = a->seq_begin.data;
+    const int64_t n_heads = a->q.shape[1], end = n_heads * (i + 1) / n;
+    int64_t kh = n_heads * i / n;
+    struct gdn_open_segment g;
+    if (seq[s + 1] - seq[s] == 1 && gdn_open_segment_at(a, s, 0, &g))
+        gdn_open_token_heads(&g, kh, end, a, z, steps);
+    else
+        for (; kh < end; kh++) gdn_open_head(s, kh, a, z, steps);
 }
 
 /* Lanes take key heads of prompts in turns, and parts of sequences with a token each, if there are some for each lane;
@@ -391,7 +420,8 @@ static inline void gdn_open_round_first(const struct gdn_open_segment *g, int64_
                                         const struct gdn_open_steps *steps)
 {
     const int64_t n_k_heads = a->q.shape[1], n_v_heads = a->v.shape[1], d_k = a->q.shape[2];
-    gdn_open_first_phase(g, kh, a, z->pairs + (g->row * n_k_heads + kh * g->n) * 2 * d_k, z, steps);
+    gdn_open_first_phase(g, kh, a, z->pairs + (g->row * n_k_heads + kh * g->n) * 2 * d_k, z, NULL,
+                         steps);
     for (int64_t h = 0; h < n_v_heads; h++) {
         const int64_t row = g->row * n_v_heads + h * g->n;
         if (gdn_key_head(a->head_map, h, n_k_heads, n_v_heads) == kh)
@@ -408,7 +438,7 @@ static inline void gdn_open_round_second(const struct gdn_open_segment *g, int64
                   kh = gdn_key_head(a->head_map, h, n_k_heads, n_v_heads);
     const int64_t row = g->row * n_v_heads + h * g->n;
     gdn_open_second_phase(g, h, j, n, a, z->pairs + (g->row * n_k_heads + kh * g->n) * 2 * d_k,
-                          z->coef + row * 2 * GDN_CHUNK, z->decay + row, z, steps);
+                          z->coef + row * 2 * GDN_CHUNK, z->decay + row, z, NULL, steps);
 }
 
 static inline void gdn_open_by_rounds(const struct qrn_cpu_lane *lane,

@@ -8,7 +8,7 @@ enum { MOST = 6, WIDE = 2, WIDE_ONE = 8 };
 
 static void run(void *lane, const void *args)
 {
-    static const struct gdn_open_steps steps = {pack, dots, decays, tokens, edge};
+    static const struct gdn_open_steps steps = {pack, dots, decays, tokens, edge, WIDE_ONE * LANES};
     gdn_open_chunk_walk(lane, args, &steps);
 }
 

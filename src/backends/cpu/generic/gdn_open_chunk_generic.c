@@ -147,7 +147,7 @@ static void edge(const struct gdn_open_edge *p)
 
 static void run(void *lane, const void *args)
 {
-    static const struct gdn_open_steps steps = {pack, dots, decays, tokens, edge};
+    static const struct gdn_open_steps steps = {pack, dots, decays, tokens, edge, 0};
     gdn_open_chunk_walk(lane, args, &steps);
 }
 
