@@ -1,71 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * matmul of packed weights with up to 128 rows of x, bf16, on a GPU, real or emulated, where weights become bf16 in
  * registers: all types, tiles that end early, shares of any length, x rounded here or before. */
-#include <math.h>
 #include <stdio.h>
 
 #include "support/matmul_gpu.h"
 
 static const char kernel[] = "cuda.matmul.registers";
-
-static float rounded(float x)
-{
-    return qrn_bf16_to_float(qrn_float_to_bf16(x));
-}
-
-/* Squares of what results, and those of weights rounded to bf16 once, are off by. */
-struct distances {
-    double of_results, of_rounding, of_all;
-};
-
-static struct distances distances_of(const struct weights *w, const struct qrn_matmul_args *a)
-{
-    enum { MOST_K = 8192 };
-    static float values[MOST_K];
-    const int64_t n_rows = a->x.shape[0], k = a->x.shape[1], n = a->out.shape[1];
-    struct distances d = {0.0, 0.0, 0.0};
-    assert_true(k <= MOST_K);
-    for (int64_t i = 0; i < n; i++) {
-        const struct qrn_weight_row from = qrn_weight_row(&w->w, &w->scales, &w->biases, 0, 0, i);
-        qrn_weight_decode(&from, 0, k, values);
-        for (int64_t r = 0; r < n_rows; r++) {
-            const float *x = (const float *)a->x.data + r * k;
-            double want = 0.0, once = 0.0;
-            for (int64_t j = 0; j < k; j++) {
-                want += (double)values[j] * (double)rounded(x[j]);
-                once += (double)rounded(values[j]) * (double)rounded(x[j]);
-            }
-            const double got = (double)((const float *)a->out.data)[r * n + i];
-            d.of_results += (got - want) * (got - want);
-            d.of_rounding += (once - want) * (once - want);
-            d.of_all += want * want;
-        }
-    }
-    return d;
-}
-
-/* Weights are the product of two rounded numbers and, rounded too, a minimum: no more than twice as far off as
- * rounded weights. */
-static void check_distances(const struct weights *w, const struct qrn_matmul_args *a,
-                            const char *what)
-{
-    const struct distances d = distances_of(w, a);
-    if (!(sqrt(d.of_results) <= 2.0 * sqrt(d.of_rounding) + 1e-6 * sqrt(d.of_all)))
-        fail_msg("%s: off by %g of %g, rounded weights by %g", what, sqrt(d.of_results),
-                 sqrt(d.of_all), sqrt(d.of_rounding));
-}
-
-static struct qrn_matmul_args product(struct mem *m, struct qrn_device *dev, struct rng *r,
-                                      const struct weights *w, int64_t n_rows)
-{
-    const int64_t n = w->w.shape[0], k = w->w.shape[1];
-    return (struct qrn_matmul_args){.w = pack_weights(m, dev, w, QRN_ACT_Q8),
-                                    .x = mem_filled(m, r, 1.0, 2, (const int64_t[]){n_rows, k}),
-                                    .out = mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
-                                    .activation = QRN_ACT_BF16,
-                                    .any_order = true,
-                                    .layout = QRN_LAYOUT_PACKED};
-}
 
 static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, int64_t n,
                   int64_t k, int64_t group, enum qrn_dtype scales_type)
@@ -75,7 +15,7 @@ static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, 
     struct qrn_error err;
     const struct weights w = random_weights(&m, &r, weight_type_of(dtype), 2,
                                             (const int64_t[]){n, k}, group, scales_type);
-    const struct qrn_matmul_args a = product(&m, dev, &r, &w, n_rows);
+    const struct qrn_matmul_args a = matmul_product(&m, dev, &r, &w, n_rows);
     char what[96];
     (void)snprintf(what, sizeof what, "%s, M %d, N %d, K %d", qrn_dtype_info(dtype)->name,
                    (int)n_rows, (int)n, (int)k);
@@ -83,7 +23,7 @@ static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, 
     memset(a.out.data, 0xff, a.out.n_bytes);
     if (qrn_kernel_run(dev, matmul_kernel(dev, kernel), &a, &err) != QRN_OK)
         fail_msg("%s: %s", what, err.text);
-    check_distances(&w, &a, what);
+    matmul_check_distances(&w, &a, what);
     matmul_check_strides(&m, dev, kernel, &a, what);
     mem_free_all(&m);
 }
@@ -140,7 +80,7 @@ static void test_bits(void **state)
     struct qrn_error err;
     const struct weights w = random_weights(&m, &r, weight_type_of(QRN_Q4_K), 2,
                                             (const int64_t[]){530, 1024}, 32, QRN_F32);
-    struct qrn_matmul_args a = product(&m, dev, &r, &w, 64);
+    struct qrn_matmul_args a = matmul_product(&m, dev, &r, &w, 64);
     if (qrn_kernel_run(dev, matmul_kernel(dev, kernel), &a, &err) != QRN_OK)
         fail_msg("%s", err.text);
     const struct qrn_tensor all = a.out;
@@ -167,7 +107,7 @@ static void test_others(void **state)
     struct rng r = {4};
     const struct weights w = random_weights(&m, &r, weight_type_of(QRN_Q4_0), 2,
                                             (const int64_t[]){64, 256}, 32, QRN_F32);
-    const struct qrn_matmul_args a = product(&m, dev, &r, &w, 64);
+    const struct qrn_matmul_args a = matmul_product(&m, dev, &r, &w, 64);
     struct qrn_matmul_args b = a;
     assert_true(k->supports(&a));
     b.any_order = false;
@@ -175,7 +115,7 @@ static void test_others(void **state)
     b = a;
     b.activation = QRN_ACT_Q8;
     assert_false(k->supports(&b));
-    b = product(&m, dev, &r, &w, 129);
+    b = matmul_product(&m, dev, &r, &w, 129);
     assert_false(k->supports(&b));
     mem_free_all(&m);
     qrn_device_close(dev);

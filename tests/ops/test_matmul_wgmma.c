@@ -58,8 +58,8 @@ static void compare(const struct weights *w, const int32_t *ids, const struct qr
         fail_msg("%s: off by %g", what, most);
 }
 
-static void check_packed(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, int64_t n,
-                         int64_t k, int64_t group, enum qrn_dtype scales_type)
+static void check_in_order(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, int64_t n,
+                           int64_t k, int64_t group, enum qrn_dtype scales_type, bool any_order)
 {
     struct mem m = {0};
     struct rng r = {(uint64_t)(n_rows + k)};
@@ -71,7 +71,7 @@ static void check_packed(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n
         .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, k}),
         .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
         .activation = QRN_ACT_BF16,
-        .any_order = n_rows > 128, /* else matmul.registers serves it */
+        .any_order = any_order,
         .layout = QRN_LAYOUT_PACKED};
     char what[96];
     (void)snprintf(what, sizeof what, "%s, M %d, N %d, K %d", qrn_dtype_info(dtype)->name,
@@ -81,6 +81,12 @@ static void check_packed(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n
     compare(&w, NULL, &a.x, 1, &a.out, what);
     matmul_check_strides(&m, dev, "cuda.matmul.wgmma", &a, what);
     mem_free_all(&m);
+}
+
+static void check_packed(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, int64_t n,
+                         int64_t k, int64_t group, enum qrn_dtype scales_type)
+{
+    check_in_order(dev, dtype, n_rows, n, k, group, scales_type, false);
 }
 
 static void test_packed(void **state)
@@ -116,7 +122,8 @@ static void test_packed_edges(void **state)
     qrn_device_close(dev);
 }
 
-/* Tiles that are left over, in parts of k; an emulated device has so many multiprocessors. */
+/* Tiles in parts of k, so few that they are not decoded to registers (test_matmul_prompts.c); an
+ * emulated device has so many multiprocessors. */
 static void check_parts(const char *n_multiprocessors, enum qrn_dtype dtype, int64_t n_rows,
                         int64_t n, int64_t k)
 {
@@ -124,7 +131,7 @@ static void check_parts(const char *n_multiprocessors, enum qrn_dtype dtype, int
     struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_matmul);
     unsetenv("QRN_EMULATED_MULTIPROCESSORS");
     if (!dev || !kernel_of(dev, QRN_OP_matmul)) skip();
-    check_packed(dev, dtype, n_rows, n, k, 32, QRN_F32);
+    check_in_order(dev, dtype, n_rows, n, k, 32, QRN_F32, true);
     qrn_device_close(dev);
 }
 
@@ -132,8 +139,8 @@ static void test_parts(void **state)
 {
     (void)state;
     check_parts("9", QRN_Q4_0, 200, 100, 3072);
-    check_parts("9", QRN_Q6_K, 270, 100, 4096); /* two tiles, one of few rows */
-    check_parts("4", QRN_Q8_0, 130, 515, 3872); /* four tiles whole; k ends in a panel's midst */
+    check_parts("12", QRN_Q6_K, 270, 100, 4096); /* two tiles, one of few rows */
+    check_parts("26", QRN_Q8_0, 130, 515, 3872); /* five tiles; k ends in a panel's midst */
 }
 
 /* A row of out is the same in calls of other numbers of rows. */

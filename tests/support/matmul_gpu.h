@@ -3,6 +3,7 @@
 #ifndef QUERN_TESTS_MATMUL_GPU_H
 #define QUERN_TESTS_MATMUL_GPU_H
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "support/weights.h"
@@ -49,6 +50,77 @@ static inline void matmul_check_strides(struct mem *m, struct qrn_device *dev, c
             assert_memory_equal((const float *)b.out.data + r * (n + more),
                                 (const float *)a->out.data + r * n, (size_t)n * sizeof(float));
     }
+}
+
+static inline float matmul_rounded(float x)
+{
+    return qrn_bf16_to_float(qrn_float_to_bf16(x));
+}
+
+/* Squares of what results, and those of weights rounded to bf16 once, are off by: of all rows of x, or some where there are
+ * so many products. */
+struct matmul_distances {
+    double of_results, of_rounding, of_all;
+};
+
+static inline struct matmul_distances matmul_distances_of(const struct weights *w,
+                                                          const struct qrn_matmul_args *a)
+{
+    enum { MOST_K = 8192, MOST_PRODUCTS = 1 << 30 };
+    static float values[MOST_K], rounded[MOST_K];
+    const int64_t n_rows = a->x.shape[0], k = a->x.shape[1], n = a->out.shape[1];
+    const int64_t step = 1 + n_rows * n * k / MOST_PRODUCTS;
+    float *x = malloc((size_t)(n_rows * k) * sizeof *x);
+    struct matmul_distances d = {0.0, 0.0, 0.0};
+    assert_non_null(x);
+    assert_true(k <= MOST_K);
+    for (int64_t i = 0; i < n_rows * k; i++)
+        x[i] = matmul_rounded(((const float *)a->x.data)[i]);
+    for (int64_t i = 0; i < n; i++) {
+        const struct qrn_weight_row from = qrn_weight_row(&w->w, &w->scales, &w->biases, 0, 0, i);
+        qrn_weight_decode(&from, 0, k, values);
+        for (int64_t j = 0; j < k; j++) rounded[j] = matmul_rounded(values[j]);
+        for (int64_t r = i % step; r < n_rows; r += step) {
+            double want = 0.0, once = 0.0;
+            for (int64_t j = 0; j < k; j++) {
+                want += (double)values[j] * (double)x[r * k + j];
+                once += (double)rounded[j] * (double)x[r * k + j];
+            }
+            const double got = (double)((const float *)a->out.data)[r * n + i];
+            d.of_results += (got - want) * (got - want);
+            d.of_rounding += (once - want) * (once - want);
+            d.of_all += want * want;
+        }
+    }
+    for (int64_t i = 0; i < n_rows * n; i++)
+        if (!isfinite(((const float *)a->out.data)[i])) d.of_results = INFINITY;
+    free(x);
+    return d;
+}
+
+/* Weights are the product of two rounded numbers and, rounded too, a minimum: no more than twice as far off as
+ * rounded weights. */
+static inline void matmul_check_distances(const struct weights *w, const struct qrn_matmul_args *a,
+                                          const char *what)
+{
+    const struct matmul_distances d = matmul_distances_of(w, a);
+    if (!(sqrt(d.of_results) <= 2.0 * sqrt(d.of_rounding) + 1e-6 * sqrt(d.of_all)))
+        fail_msg("%s: off by %g of %g, rounded weights by %g", what, sqrt(d.of_results),
+                 sqrt(d.of_all), sqrt(d.of_rounding));
+}
+
+/* x @ packed w^T in any order, x of n_rows to be rounded to bf16. */
+static inline struct qrn_matmul_args matmul_product(struct mem *m, struct qrn_device *dev,
+                                                    struct rng *r, const struct weights *w,
+                                                    int64_t n_rows)
+{
+    const int64_t n = w->w.shape[0], k = w->w.shape[1];
+    return (struct qrn_matmul_args){.w = pack_weights(m, dev, w, QRN_ACT_Q8),
+                                    .x = mem_filled(m, r, 1.0, 2, (const int64_t[]){n_rows, k}),
+                                    .out = mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
+                                    .activation = QRN_ACT_BF16,
+                                    .any_order = true,
+                                    .layout = QRN_LAYOUT_PACKED};
 }
 
 #endif

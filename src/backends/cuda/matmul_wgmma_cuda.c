@@ -2,6 +2,7 @@
  * matmul and matmul_id of many rows on Hopper's tensor cores: bf16 weights in rows, and packed ones, with
  * activations rounded to bf16. */
 #include "backends/cuda/matmul_prepare.h"
+#include "backends/cuda/matmul_prompts.h"
 #include "backends/cuda/matmul_wgmma_cuda.h"
 #include "backends/cuda/tensor_map.h"
 
@@ -139,6 +140,11 @@ static size_t partial_bytes(void)
     return (size_t)QRN_WGMMA_WEIGHTS * 256 * sizeof(float);
 }
 
+/* Where weights are decoded to registers, for sums that a block hands over. */
+_Static_assert((int)QRN_PROMPTS_MOST_BLOCKS <= (int)MOST_PARTS &&
+                   (int)(QRN_PROMPTS_WEIGHTS * QRN_PROMPTS_X) == (int)(QRN_WGMMA_WEIGHTS * 256),
+               "as large as those of parts");
+
 static size_t scratch(struct qrn_matmul_params *p)
 {
     qrn_cuda_cut_rows(p, 128, true);
@@ -254,10 +260,25 @@ static void add_parts(struct qrn_cuda_stream *s, const struct qrn_matmul_wgmma_p
         p);
 }
 
+/* Where weights are decoded to registers. */
+static void run_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job)
+{
+    struct qrn_matmul_wgmma_params p = {.job = *job,
+                                        .x16 = s->scratch,
+                                        .n_x16 = rows_of(job),
+                                        .x16_stride = stride_of(job)};
+    prepare_x(s, &p, QRN_PROMPTS_X);
+    qrn_cuda_queue_prompts(s, job, &p.x, s->scratch + x_bytes(job));
+}
+
 static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 {
     const int n_blocks = s->cuda->n_multiprocessors;
     if (rows_of(job) == 0 || job->w.n == 0) return;
+    if (qrn_cuda_prompts_take(job, n_blocks)) {
+        run_prompts(s, job);
+        return;
+    }
     const struct cut cut = choose_cut(job, n_blocks);
     const int n_tokens = cut.n_tokens;
     qrn_cuda_sort_slots(s, s->scratch + x_bytes(job), job);

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT
+ * Products of packed weights with many rows of bf16 x on Hopper, for each type a function of its own.
+ *
+ * Bound by the tensor cores, or by the power they take.  A tile is 128 rows of weights by 256 of x.  Two teams of four
+ * warps multiply 64 rows of weights each: a warp decodes 64 k of its sixteen rows to registers
+ * (matmul_registers_panel.cuh) while the 64 k before are multiplied, from there, with x in shared memory.  A team's four
+ * wgmma take 512 cycles, and the other team's as many; decoding what they multiply takes 110 instructions of each
+ * warp.  Weights as bf16 are nowhere but in registers: neither written to shared memory nor read there.
+ *
+ * One thread copies x, 64 k of 256 rows at once, one for each team panels of its rows.  Each team has its own ring of
+ * panels, and gives back stages of x when it is done with them: one may store results while the other multiplies.
+ *
+ * Blocks, one on each multiprocessor, take whole tiles in turn.  Where the last round would leave many without one, the last
+ * full round and what is behind it are cut in equal shares of panels, or all, where there is no full round.  A tile that a
+ * share's end cuts is summed by two blocks, or more: each begins with the tile in which its share ends and leaves the
+ * sums in memory, where the next one, which ends with that tile, adds them to its own.  It is no waiting for blocks that may never
+ * run: nobody waits but for the one before, which began earlier. */
+#ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_PROMPTS_CUH
+#define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_PROMPTS_CUH
+
+#include "backends/cuda/device/matmul_job.cuh"
+#include "backends/cuda/device/matmul_registers_panel.cuh"
+#include "backends/cuda/device/matmul_registers_pieces.cuh"
+#include "backends/cuda/matmul_prompts_cuda.h"
+
+/* Panels of a tile that a block multiplies, one piece after the other: whole tiles in rounds, then those of its share, the last
+ * tile first. */
+struct qrn_prompts_pieces {
+    int tile, panel, end; /* from panel `panel` on to `end`, which it does not reach */
+    int whole, of_share;  /* the next tile, and the next one among those that are shared */
+    int first, last;      /* panels of the share: from first on to last, which it does not reach */
+
+    __device__ __forceinline__ qrn_prompts_pieces(const qrn_matmul_prompts_params &p)
+    {
+        const int block = (int)blockIdx.x;
+        first = block * p.share + min(block, p.n_longer);
+        last = first + p.share + (block < p.n_longer);
+        whole = block, of_share = (last - 1) / p.n_panels;
+    }
+    /* Whether there is another one. */
+    __device__ __forceinline__ bool next(const qrn_matmul_prompts_params &p)
+    {
+        tile = whole, panel = 0, end = p.n_panels;
+        whole += (int)gridDim.x;
+        if (tile < p.n_whole) return true;
+        const int before = of_share * p.n_panels;
+        tile = p.n_whole + of_share--;
+        panel = max(first - before, 0), end = min(last - before, p.n_panels);
+        return panel < end;
+    }
+};
+
+/* First rows of a tile. */
+struct qrn_prompts_tile {
+    int weights, x;
+
+    __device__ __forceinline__ qrn_prompts_tile(const qrn_matmul_prompts_params &p, int i)
+    {
+        const int per_band = p.band * p.n_weight_tiles, band = i / per_band, rest = i - band * per_band,
+                  n_here = min(p.band, p.n_x_tiles - band * p.band), at = rest / n_here;
+        weights = at * QRN_PROMPTS_WEIGHTS;
+        x = (band * p.band + rest - at * n_here) * QRN_PROMPTS_X;
+    }
+};
+
+/* What a block has in shared memory; panels of a team. */
+struct qrn_prompts_shared {
+    char *x, *panels;
+    qrn_barrier *x_full, *x_empty, *panel_full, *panel_empty;
+};
+
+/* --- some threads copy --- */
+
+static __device__ __forceinline__ void qrn_prompts_copy_x(const qrn_matmul_prompts_params &p, const qrn_prompts_shared &s)
+{
+    qrn_ring_place ring;
+    for (qrn_prompts_pieces piece(p); piece.next(p);) {
+        const int row = qrn_prompts_tile(p, piece.tile).x;
+#pragma unroll 1
+        for (int k = 2 * piece.panel; k < 2 * piece.end; k++, ring.next(p.n_x_stages)) {
+            qrn_barrier_wait(&s.x_empty[ring.at], ring.parity ^ 1);
+            qrn_barrier_arrive_expecting(&s.x_full[ring.at], QRN_PROMPTS_X_BYTES);
+            qrn_tensor_copy(s.x + ring.at * QRN_PROMPTS_X_BYTES, &p.x, k * QRN_PROMPTS_K, row, 0, &s.x_full[ring.at]);
+        }
+    }
+}
+
+/* Of groups past the last one: that again. */
+static __device__ __forceinline__ void qrn_prompts_copy_panels(const qrn_matmul_prompts_params &p,
+                                                               const qrn_prompts_shared &s, int team)
+{
+    enum { GROUPS = QRN_PROMPTS_GROUPS };
+    const int panel_bytes = (int)p.job.w.panel_bytes, last = (int)((p.job.w.n - 1) / QRN_PANEL_ROWS);
+    qrn_ring_place ring;
+    for (qrn_prompts_pieces piece(p); piece.next(p);) {
+        const int first = qrn_prompts_tile(p, piece.tile).weights / QRN_PANEL_ROWS + team * GROUPS;
+        const uint8_t *from[GROUPS];
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++) from[i] = qrn_panel_at(p.job.w, 0, min(first + i, last), piece.panel);
+#pragma unroll 1
+        for (int k = piece.panel; k < piece.end; k++, ring.next(p.n_panel_stages)) {
+            char *to = s.panels + ring.at * GROUPS * panel_bytes;
+            qrn_barrier_wait(&s.panel_empty[ring.at], ring.parity ^ 1);
+            qrn_barrier_arrive_expecting(&s.panel_full[ring.at], GROUPS * panel_bytes);
+#pragma unroll
+            for (int i = 0; i < GROUPS; i++) {
+                qrn_bulk_copy(to + i * panel_bytes, from[i], panel_bytes, &s.panel_full[ring.at]);
+                from[i] += panel_bytes;
+            }
+        }
+    }
+}
+
+/* --- two teams of four warps multiply --- */
+
+/* The rings as a team goes through them. */
+struct qrn_prompts_places {
+    qrn_ring_place x, panels;
+};
+
+/* c += 64 rows of weights times 256 of x, of n panels. */
+template <int dtype>
+static __device__ __forceinline__ void qrn_prompts_sum(const qrn_matmul_prompts_params &p, const qrn_prompts_shared &s,
+                                                       const qrn_panel_form &form, int n, qrn_prompts_places &places,
+                                                       float (&c)[QRN_PROMPTS_X / 2])
+{
+    const int panel_bytes = (int)p.job.w.panel_bytes;
+    const uint8_t *panels = (const uint8_t *)s.panels + qrn_warp() % 4 / 2 * panel_bytes;
+    int row = 16 * (qrn_warp() % 2) + qrn_lane() / 4, codes = 16 * row + qrn_lane() % 4 * 2;
+    uint32_t a[2][4][4];
+    int before = -1; /* the stage of x that is still multiplied */
+    qrn_hold_shared(panels);
+    qrn_hold(row);
+    qrn_hold(codes);
+#pragma unroll 1
+    for (int i = 0; i < n; i++, places.panels.next(p.n_panel_stages)) {
+        const uint8_t *panel = panels + places.panels.at * QRN_PROMPTS_GROUPS * panel_bytes;
+        const qrn_halfwords load = {panel + codes};
+        qrn_pairs_of_block own[2];
+        qrn_barrier_wait(&s.panel_full[places.panels.at], places.panels.parity);
+#pragma unroll
+        for (int r = 0; r < 2; r++) qrn_load_pairs<dtype>(form, panel, row + 8 * r, own[r]);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const qrn_pairs_of_block pairs[2] = {qrn_pairs_of<dtype>(own[0], 2 * half + j),
+                                                     qrn_pairs_of<dtype>(own[1], 2 * half + j)};
+                qrn_weights_of_block<dtype>(load, 2 * half + j, pairs, a[half][2 * j], a[half][2 * j + 1]);
+            }
+            const uint64_t x = qrn_tile_by_k(s.x + places.x.at * QRN_PROMPTS_X_BYTES);
+            qrn_barrier_wait(&s.x_full[places.x.at], places.x.parity);
+            qrn_wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < 4; k++) qrn_wgmma_bf16<QRN_PROMPTS_X, QRN_BY_K>(c, a[half][k], qrn_tile_moved(x, 32 * k), 1);
+            qrn_wgmma_commit();
+            if (half && qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(&s.panel_empty[places.panels.at]);
+            qrn_wgmma_wait<1>();
+            qrn_wgmma_hold(a[half ^ 1]);
+            if (before >= 0 && qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(&s.x_empty[before]);
+            before = places.x.at;
+            places.x.next(p.n_x_stages);
+        }
+    }
+    qrn_wgmma_wait<0>();
+    qrn_wgmma_hold(c);
+    if (qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(&s.x_empty[before]);
+}
+
+/* Sums of a piece that does not end its tile, for that block's thread of the same number: fours, QRN_PROMPTS_MULTIPLIERS
+ * apart; a flag for each of its warps. */
+static __device__ __forceinline__ float4 *qrn_prompts_sums(const qrn_matmul_prompts_params &p, int block)
+{
+    return (float4 *)(uintptr_t)p.sums + block * (QRN_PROMPTS_X / 8 * QRN_PROMPTS_MULTIPLIERS) + threadIdx.x;
+}
+static __device__ __forceinline__ uint64_t *qrn_prompts_flag(const qrn_matmul_prompts_params &p, int block)
+{
+    return (uint64_t *)(uintptr_t)(p.handover + (uint64_t)block * (uint64_t)p.handover_bytes) + qrn_warp();
+}
+static __device__ __forceinline__ void qrn_prompts_hand_over(const qrn_matmul_prompts_params &p,
+                                                             const float (&c)[QRN_PROMPTS_X / 2])
+{
+    float4 *to = qrn_prompts_sums(p, (int)blockIdx.x + 1);
+#pragma unroll
+    for (int j = 0; j < QRN_PROMPTS_X / 8; j++)
+        to[j * QRN_PROMPTS_MULTIPLIERS] = make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]);
+    __syncwarp();
+    if (qrn_lane() == 0) {
+        __threadfence();
+        qrn_store_relaxed(qrn_prompts_flag(p, (int)blockIdx.x + 1), 1);
+    }
+}
+static __device__ __forceinline__ void qrn_prompts_take_over(const qrn_matmul_prompts_params &p,
+                                                             float (&c)[QRN_PROMPTS_X / 2])
+{
+    const float4 *from = qrn_prompts_sums(p, (int)blockIdx.x);
+    if (qrn_lane() == 0) {
+        uint64_t *flag = qrn_prompts_flag(p, (int)blockIdx.x);
+        while (qrn_load_relaxed(flag) == 0) {}
+        __threadfence();
+        *flag = 0;
+    }
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < QRN_PROMPTS_X / 8; j++) {
+        const float4 x = from[j * QRN_PROMPTS_MULTIPLIERS];
+        c[4 * j] += x.x, c[4 * j + 1] += x.y, c[4 * j + 2] += x.z, c[4 * j + 3] += x.w;
+    }
+}
+
+/* Results of a thread. */
+static __device__ __forceinline__ void qrn_prompts_store(const qrn_matmul_prompts_params &p, const qrn_prompts_tile &tile,
+                                                         float (&c)[QRN_PROMPTS_X / 2])
+{
+    const qrn_place_of_results at((int)threadIdx.x);
+    const int n = tile.weights + at.of_tile, n_here = (int)p.job.w.n - n,
+              n_rows = n_here > 0 ? (int)p.job.most_rows - tile.x - at.first_row : 0,
+              n_below = n_here > 8 ? n_rows : 0; /* of which there are results eight rows of weights below */
+    float *to = (float *)(uintptr_t)p.job.out.data + (int64_t)(tile.x + at.first_row) * p.out_apart + n;
+#pragma unroll
+    for (int j = 0; j < QRN_PROMPTS_X / 2; j++) c[j] *= qrn_registers_unit();
+    qrn_wgmma_hold(c);
+#pragma unroll
+    for (int j = 0; j < QRN_PROMPTS_X / 2; j += j % 2 ? 3 : 1) {
+        if (at.row_of(j) < n_rows) to[0] = c[j];
+        if (at.row_of(j) < n_below) to[8] = c[j + 2];
+        to += (j % 2 ? 7 : 1) * p.out_apart;
+    }
+}
+
+template <int dtype>
+static __device__ __forceinline__ void qrn_prompts_multiply(const qrn_matmul_prompts_params &p, const qrn_prompts_shared &s)
+{
+    const qrn_panel_form form = qrn_panel_form_of(dtype, p.job.w);
+    qrn_prompts_places places;
+    for (qrn_prompts_pieces piece(p); piece.next(p);) {
+        float c[QRN_PROMPTS_X / 2];
+#pragma unroll
+        for (int j = 0; j < QRN_PROMPTS_X / 2; j++) c[j] = 0.0f;
+        qrn_wgmma_hold(c);
+        qrn_prompts_sum<dtype>(p, s, form, piece.end - piece.panel, places, c);
+        if (piece.panel) qrn_prompts_take_over(p, c);
+        if (piece.end < p.n_panels) qrn_prompts_hand_over(p, c);
+        else qrn_prompts_store(p, qrn_prompts_tile(p, piece.tile), c);
+    }
+}
+
+template <int dtype> static __device__ __forceinline__ void qrn_matmul_prompts(const qrn_matmul_prompts_params &p)
+{
+    enum { TEAMS = QRN_PROMPTS_TEAMS, OF_TEAM = QRN_PROMPTS_MOST_PANELS };
+    QRN_DYNAMIC_SHARED(char, memory);
+    __shared__ qrn_barrier x_full[QRN_PROMPTS_MOST_X_STAGES], x_empty[QRN_PROMPTS_MOST_X_STAGES],
+        panel_full[TEAMS * OF_TEAM], panel_empty[TEAMS * OF_TEAM];
+    const int warp = qrn_warp(), copier = warp - 4 * TEAMS, team = copier < 0 ? warp / 4 : copier % TEAMS;
+    qrn_prompts_shared s;
+    s.x = (char *)qrn_align_shared(memory, QRN_ATOM);
+    s.panels = s.x + p.n_x_stages * QRN_PROMPTS_X_BYTES +
+               team * p.n_panel_stages * QRN_PROMPTS_GROUPS * (int)p.job.w.panel_bytes;
+    s.x_full = x_full, s.x_empty = x_empty;
+    s.panel_full = panel_full + team * OF_TEAM, s.panel_empty = panel_empty + team * OF_TEAM;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < QRN_PROMPTS_MOST_X_STAGES; i++) {
+            qrn_barrier_init(&x_full[i], 1);
+            qrn_barrier_init(&x_empty[i], 4 * TEAMS * QRN_WARP_ARRIVALS);
+        }
+        for (int i = 0; i < TEAMS * OF_TEAM; i++) {
+            qrn_barrier_init(&panel_full[i], 1);
+            qrn_barrier_init(&panel_empty[i], 4 * QRN_WARP_ARRIVALS);
+        }
+        qrn_barriers_are_ready();
+    }
+    __syncthreads();
+    /* Registers of 384 threads: 64512. */
+    if (copier >= 0) {
+        qrn_registers_fewer<40>();
+        if (copier < TEAMS && qrn_lane() == 0) qrn_prompts_copy_panels(p, s, team);
+        if (copier == TEAMS && qrn_lane() == 0) qrn_prompts_copy_x(p, s);
+    } else {
+        qrn_registers_more<232>();
+        qrn_prompts_multiply<dtype>(p, s);
+    }
+}
+
+#define QRN_MATMUL_PROMPTS(NAME)                                                                                 \
+    QRN_DEVICE_FUNCTION(qrn_matmul_prompts_##NAME, QRN_PROMPTS_THREADS, 1, qrn_matmul_prompts_params) \
+    {                                                                                                            \
+        qrn_matmul_prompts<QRN_##NAME>(p);                                                                       \
+    }
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT
+ * matmul of packed weights with many rows of activations rounded to bf16, on Hopper, weights decoded to registers. */
+#include "backends/cuda/matmul_prompts.h"
+#include "backends/cuda/rows.h"
+
+QRN_CUDA_IMAGE(matmul_prompts_blocks_sm90a);
+QRN_CUDA_IMAGE(matmul_prompts_k_sm90a);
+QRN_CUDA_IMAGE(matmul_prompts_mlx_sm90a);
+
+/* MOST_PIECES: blocks to a tile, which wait for one another.  HANDOVER: so many panels take as long as handing sums over
+ * does.  ALIGNED: as the ring of x is. */
+enum {
+    MOST_SHARED = 229888,
+    ALIGNED = 1024,
+    LEAST_ROWS = 129,
+    BAND = 4,
+    MOST_PIECES = 5,
+    HANDOVER = 6
+};
+
+#define PROMPTS(file, NAME)                                                                    \
+    [QRN_##NAME] = {qrn_cuda_image_matmul_prompts_##file##_sm90a, "qrn_matmul_prompts_" #NAME, \
+                    MOST_SHARED}
+static const struct qrn_cuda_function prompts_of[QRN_DTYPE_COUNT] = {
+    PROMPTS(blocks, Q4_0),   PROMPTS(blocks, Q4_1),  PROMPTS(blocks, Q5_0), PROMPTS(blocks, Q5_1),
+    PROMPTS(blocks, Q8_0),   PROMPTS(blocks, MXFP4), PROMPTS(k, Q2_K),      PROMPTS(k, Q3_K),
+    PROMPTS(k, Q4_K),        PROMPTS(k, Q5_K),       PROMPTS(k, Q6_K),      PROMPTS(k, IQ4_XS),
+    PROMPTS(blocks, IQ4_NL), PROMPTS(k, TQ1_0),      PROMPTS(k, TQ2_0),     PROMPTS(mlx, MLX_Q2),
+    PROMPTS(mlx, MLX_Q3),    PROMPTS(mlx, MLX_Q4),   PROMPTS(mlx, MLX_Q5),  PROMPTS(mlx, MLX_Q6),
+    PROMPTS(mlx, MLX_Q8),
+};
+
+static int64_t pieces_of(int64_t n, int64_t each)
+{
+    return (n + each - 1) / each;
+}
+
+static int64_t tiles_of(const struct qrn_matmul_params *p)
+{
+    return pieces_of(p->w.n, QRN_PROMPTS_WEIGHTS) * pieces_of(p->most_rows, QRN_PROMPTS_X);
+}
+
+static int64_t panels_of(const struct qrn_matmul_params *p)
+{
+    return pieces_of(p->w.k, QRN_PANEL_K);
+}
+
+/* Floats from a row of out to the next one; 0: they differ. */
+static int64_t out_apart(const struct qrn_matmul_params *p)
+{
+    return qrn_one_stride(&p->out_shape, &p->out) / (int64_t)sizeof(float);
+}
+
+bool qrn_cuda_prompts_take(const struct qrn_matmul_params *job, int n_blocks)
+{
+    if (!job->w.packed || !job->any_order || job->ids || job->n_matrices != 1) return false;
+    if (!prompts_of[job->w.dtype].name || out_apart(job) == 0) return false;
+    if (job->most_rows < LEAST_ROWS || n_blocks > QRN_PROMPTS_MOST_BLOCKS) return false;
+    if (job->w.k >= INT32_MAX / 2 || job->w.n >= INT32_MAX / 2 || job->most_rows >= INT32_MAX / 2)
+        return false;
+    return tiles_of(job) < INT32_MAX / 2 / panels_of(job) &&
+           tiles_of(job) * MOST_PIECES >= n_blocks;
+}
+
+/* As many stages of x as fit beside three panels of each group; then as many panels as fit. */
+static void cut_shared(struct qrn_matmul_prompts_params *p)
+{
+    const int64_t of_panels = QRN_PROMPTS_WEIGHTS / QRN_PANEL_ROWS * p->job.w.panel_bytes,
+                  room = MOST_SHARED - ALIGNED;
+    int64_t n_x = (room - 3 * of_panels) / QRN_PROMPTS_X_BYTES;
+    if (n_x > QRN_PROMPTS_MOST_X_STAGES) n_x = QRN_PROMPTS_MOST_X_STAGES;
+    int64_t n_panels = (room - n_x * QRN_PROMPTS_X_BYTES) / of_panels;
+    if (n_panels > QRN_PROMPTS_MOST_PANELS) n_panels = QRN_PROMPTS_MOST_PANELS;
+    p->n_x_stages = (int32_t)n_x;
+    p->n_panel_stages = (int32_t)n_panels;
+}
+
+/* How many of n tiles blocks take in turn: all, if equal shares would not end sooner; else so many that a share of what is
+ * left is larger than a tile. */
+static int64_t whole_tiles(int64_t n, int64_t n_blocks, int64_t n_panels)
+{
+    const int64_t rounds = n / n_blocks;
+    if (pieces_of(n, n_blocks) * n_panels <= n * n_panels / n_blocks + HANDOVER) return n;
+    return rounds ? (rounds - 1) * n_blocks : 0;
+}
+
+void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job,
+                            const struct qrn_tensor_map *x, CUdeviceptr scratch)
+{
+    const int64_t n_blocks = s->cuda->n_multiprocessors, n_panels = panels_of(job),
+                  n_whole = whole_tiles(tiles_of(job), n_blocks, n_panels),
+                  n_units = (tiles_of(job) - n_whole) * n_panels;
+    struct qrn_matmul_prompts_params p = {
+        .x = *x,
+        .job = *job,
+        .sums = scratch,
+        .handover = s->cuda->handover,
+        .out_apart = out_apart(job),
+        .n_weight_tiles = (int32_t)pieces_of(job->w.n, QRN_PROMPTS_WEIGHTS),
+        .n_x_tiles = (int32_t)pieces_of(job->most_rows, QRN_PROMPTS_X),
+        .band = BAND,
+        .n_panels = (int32_t)n_panels,
+        .n_whole = (int32_t)n_whole,
+        .share = (int32_t)(n_units / n_blocks),
+        .n_longer = (int32_t)(n_units % n_blocks),
+        .handover_bytes = QRN_CUDA_HANDOVER_BYTES};
+    cut_shared(&p);
+    const int64_t shared =
+        ALIGNED + p.n_x_stages * QRN_PROMPTS_X_BYTES +
+        p.n_panel_stages * (QRN_PROMPTS_WEIGHTS / QRN_PANEL_ROWS) * job->w.panel_bytes;
+    qrn_cuda_launch(s, &prompts_of[job->w.dtype],
+                    (struct qrn_cuda_grid){.n_blocks = n_blocks,
+                                           .n_threads = QRN_PROMPTS_THREADS,
+                                           .shared_bytes = (unsigned)shared},
+                    &p);
+}

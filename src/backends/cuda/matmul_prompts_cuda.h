@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ * What products of packed weights with many rows of x, bf16, are given on Hopper, where weights become bf16 in
+ * registers. */
+#ifndef QUERN_BACKENDS_CUDA_MATMUL_PROMPTS_CUDA_H
+#define QUERN_BACKENDS_CUDA_MATMUL_PROMPTS_CUDA_H
+
+#include "backends/cuda/matmul_cuda.h"
+#include "backends/cuda/params_cuda.h"
+#include "backends/cuda/tensor_map_cuda.h"
+
+QRN_PARAMS_BEGIN
+
+/* A tile is 64 rows of weights of each of two teams by 256 rows of x.  Rings in shared memory: of x, stages of 64 k; of
+ * weights, one for each team, a panel's 128 k of its two groups of 32 rows. */
+enum {
+    QRN_PROMPTS_TEAMS = 2,
+    QRN_PROMPTS_GROUPS = 64 / QRN_PANEL_ROWS,
+    QRN_PROMPTS_WEIGHTS = 64 * QRN_PROMPTS_TEAMS,
+    QRN_PROMPTS_X = 256,
+    QRN_PROMPTS_K = 64,
+    QRN_PROMPTS_X_BYTES = QRN_PROMPTS_X * QRN_PROMPTS_K * 2, /* of a stage */
+    QRN_PROMPTS_MOST_X_STAGES = 6,
+    QRN_PROMPTS_MOST_PANELS = 4,
+    QRN_PROMPTS_MOST_BLOCKS = 144, /* for whose sums there is scratch */
+    QRN_PROMPTS_MULTIPLIERS = 128 * QRN_PROMPTS_TEAMS,
+    QRN_PROMPTS_THREADS = QRN_PROMPTS_MULTIPLIERS + 128
+};
+
+struct qrn_matmul_prompts_params {
+    struct qrn_tensor_map x;
+    struct qrn_matmul_params job; /* one matrix */
+    uint64_t sums;                /* that a block hands over, float [block that takes them][result of a thread][thread] */
+    uint64_t handover;            /* whether they are there, uint64_t [block that takes them][warp], QRN_CUDA_HANDOVER_BYTES
+                                     apart; 0 between launches */
+    int64_t out_apart;            /* floats from a row of out to the next */
+    int32_t n_weight_tiles, n_x_tiles, band; /* band: tiles of x that meet a tile of weights one after the other */
+    int32_t n_panels;                        /* of a tile */
+    int32_t n_whole;                         /* tiles that blocks take in turn; what is left is shared */
+    int32_t share, n_longer;                 /* panels of a share; blocks that have one more */
+    int32_t n_x_stages, n_panel_stages;
+    int32_t handover_bytes;
+    uint8_t rest[72];
+};
+
+QRN_PARAMS_END
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ * matmul of packed weights with many rows of x, bf16, on a GPU, real or emulated, in any order, where cuda.matmul.wgmma
+ * decodes weights to registers: all types, tiles that end early, rounds of whole tiles and shares of any length. */
+#include <stdio.h>
+
+#include "support/matmul_gpu.h"
+
+static const char kernel[] = "cuda.matmul.wgmma";
+
+/* What is made for an emulated GPU of 4 multiprocessors is as many times larger where one has 132. */
+static int64_t of_multiprocessors(int64_t n)
+{
+    const char *which = getenv("QRN_TEST_CUDA");
+    return which && strcmp(which, "real") == 0 ? 33 * n : n;
+}
+
+static void run(struct qrn_device *dev, const struct qrn_matmul_args *a, const char *what)
+{
+    struct qrn_error err;
+    memset(a->out.data, 0xff, a->out.n_bytes);
+    if (qrn_kernel_run(dev, matmul_kernel(dev, kernel), a, &err) != QRN_OK)
+        fail_msg("%s: %s", what, err.text);
+}
+
+/* Whether the form is taken: in one order another one is, whose weights are rounded in another way. */
+static void check_form(struct mem *m, struct qrn_device *dev, const struct qrn_matmul_args *a,
+                       const char *what)
+{
+    struct qrn_matmul_args b = *a;
+    b.any_order = false;
+    b.out = mem_tensor(m, QRN_F32, 2, a->out.shape);
+    run(dev, &b, what);
+    if (memcmp(a->out.data, b.out.data, b.out.n_bytes) == 0) fail_msg("%s: another form", what);
+}
+
+static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, int64_t n,
+                  int64_t k, int64_t group, enum qrn_dtype scales_type)
+{
+    struct mem m = {0};
+    struct rng r = {(uint64_t)(n_rows + n + k)};
+    const struct weights w = random_weights(&m, &r, weight_type_of(dtype), 2,
+                                            (const int64_t[]){n, k}, group, scales_type);
+    const struct qrn_matmul_args a = matmul_product(&m, dev, &r, &w, n_rows);
+    char what[96];
+    (void)snprintf(what, sizeof what, "%s, M %d, N %d, K %d", qrn_dtype_info(dtype)->name,
+                   (int)n_rows, (int)n, (int)k);
+    run(dev, &a, what);
+    matmul_check_distances(&w, &a, what);
+    if (dtype == QRN_Q4_K || dtype == QRN_Q8_0) check_form(&m, dev, &a, what);
+    matmul_check_strides(&m, dev, kernel, &a, what);
+    mem_free_all(&m);
+}
+
+/* Groups of scales of all kinds, k that ends in a panel's midst; two tiles for four blocks. */
+static void test_types(void **state)
+{
+    (void)state;
+    struct qrn_device *dev = matmul_device("4", kernel);
+    const int64_t n = of_multiprocessors(256) - 93;
+    for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
+        const enum qrn_dtype type = weight_types[t].dtype;
+        if (!qrn_has_integer_form(type)) continue;
+        check(dev, type, 131, n, qrn_dtype_info(type)->block_elements <= 32 ? 288 : 512, 32,
+              QRN_F32);
+        if (qrn_is_mlx(type)) check(dev, type, 129, n, 384, 128, QRN_BF16);
+    }
+    check(dev, QRN_MLX_Q4, 140, n, 448, 64, QRN_F16);
+    qrn_device_close(dev);
+}
+
+/* n_tiles: of weights; less: rows that the last one lacks. */
+static void check_shares(enum qrn_dtype dtype, int64_t n_rows, int64_t n_tiles, int64_t less,
+                         int64_t k)
+{
+    struct qrn_device *dev = matmul_device("4", kernel);
+    check(dev, dtype, n_rows, of_multiprocessors(128 * n_tiles) - less, k, 32, QRN_F32);
+    qrn_device_close(dev);
+}
+
+static void test_shares(void **state)
+{
+    (void)state;
+    check_shares(QRN_Q4_K, 256, 4, 0, 256); /* one whole tile each */
+    check_shares(QRN_Q8_0, 385, 3, 64,
+                 160); /* two rounds of whole tiles, of which some blocks have one */
+    check_shares(QRN_Q4_0, 200, 3, 40, 64);    /* one block has none; tiles of half a panel */
+    check_shares(QRN_Q4_0, 250, 5, 3, 1056);   /* a tile and a quarter; rings go round */
+    check_shares(QRN_Q6_K, 129, 7, 127, 3328); /* a tile and three quarters */
+    check_shares(QRN_Q4_K, 300, 9, 33, 1536);  /* three rounds, then a tile and a half */
+    check_shares(QRN_Q8_0, 200, 1, 1, 1312);   /* a quarter: pieces in a tile's midst */
+    check_shares(QRN_Q4_0, 140, 2, 70, 1696);  /* a half */
+}
+
+/* Twice the same bits. */
+static void test_bits(void **state)
+{
+    (void)state;
+    struct qrn_device *dev = matmul_device("4", kernel);
+    struct mem m = {0};
+    struct rng r = {9};
+    const int64_t n = of_multiprocessors(640);
+    const struct weights w = random_weights(&m, &r, weight_type_of(QRN_Q4_K), 2,
+                                            (const int64_t[]){n, 1280}, 32, QRN_F32);
+    struct qrn_matmul_args a = matmul_product(&m, dev, &r, &w, 256);
+    run(dev, &a, "bits");
+    const struct qrn_tensor first = a.out;
+    for (int i = 0; i < 3; i++) {
+        a.out = mem_tensor(&m, QRN_F32, 2, first.shape);
+        run(dev, &a, "bits");
+        assert_memory_equal(first.data, a.out.data, first.n_bytes);
+    }
+    mem_free_all(&m);
+    qrn_device_close(dev);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
