@@ -51,7 +51,7 @@ static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, 
     mem_free_all(&m);
 }
 
-/* Groups of scales of all kinds, k that ends in a panel's midst; two tiles for four blocks. */
+/* Groups of scales of all kinds, tiles of all widths, k that ends in a panel's midst; two tiles for four blocks. */
 static void test_types(void **state)
 {
     (void)state;
@@ -60,8 +60,8 @@ static void test_types(void **state)
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
         const enum qrn_dtype type = weight_types[t].dtype;
         if (!qrn_has_integer_form(type)) continue;
-        check(dev, type, 131, n, qrn_dtype_info(type)->block_elements <= 32 ? 288 : 512, 32,
-              QRN_F32);
+        check(dev, type, 131 + 40 * (int64_t)(t % 4), n,
+              qrn_dtype_info(type)->block_elements <= 32 ? 288 : 512, 32, QRN_F32);
         if (qrn_is_mlx(type)) check(dev, type, 129, n, 384, 128, QRN_BF16);
     }
     check(dev, QRN_MLX_Q4, 140, n, 448, 64, QRN_F16);

@@ -18,10 +18,16 @@ enum {
     HANDOVER = 6
 };
 
-#define PROMPTS(file, NAME)                                                                    \
-    [QRN_##NAME] = {qrn_cuda_image_matmul_prompts_##file##_sm90a, "qrn_matmul_prompts_" #NAME, \
-                    MOST_SHARED}
-static const struct qrn_cuda_function prompts_of[QRN_DTYPE_COUNT] = {
+/* Functions of a type: for tiles of 160, 192, 224 and 256 rows of x. */
+#define PROMPTS_OF(file, NAME, N)                                                        \
+    {                                                                                    \
+        qrn_cuda_image_matmul_prompts_##file##_sm90a, "qrn_matmul_prompts" #N "_" #NAME, \
+            MOST_SHARED                                                                  \
+    }
+#define PROMPTS(file, NAME)                                                   \
+    [QRN_##NAME] = {PROMPTS_OF(file, NAME, 160), PROMPTS_OF(file, NAME, 192), \
+                    PROMPTS_OF(file, NAME, 224), PROMPTS_OF(file, NAME, 256)}
+static const struct qrn_cuda_function prompts_of[QRN_DTYPE_COUNT][4] = {
     PROMPTS(blocks, Q4_0),   PROMPTS(blocks, Q4_1),  PROMPTS(blocks, Q5_0), PROMPTS(blocks, Q5_1),
     PROMPTS(blocks, Q8_0),   PROMPTS(blocks, MXFP4), PROMPTS(k, Q2_K),      PROMPTS(k, Q3_K),
     PROMPTS(k, Q4_K),        PROMPTS(k, Q5_K),       PROMPTS(k, Q6_K),      PROMPTS(k, IQ4_XS),
@@ -35,9 +41,22 @@ static int64_t pieces_of(int64_t n, int64_t each)
     return (n + each - 1) / each;
 }
 
+/* Which of them: the smallest in as few tiles of x as the largest one has. */
+static int form_of(const struct qrn_matmul_params *p)
+{
+    const int64_t each = pieces_of(p->most_rows, pieces_of(p->most_rows, QRN_PROMPTS_MOST_X));
+    return (each > 160) + (each > 192) + (each > 224);
+}
+
+int qrn_cuda_prompts_columns(const struct qrn_matmul_params *job)
+{
+    return 160 + 32 * form_of(job);
+}
+
 static int64_t tiles_of(const struct qrn_matmul_params *p)
 {
-    return pieces_of(p->w.n, QRN_PROMPTS_WEIGHTS) * pieces_of(p->most_rows, QRN_PROMPTS_X);
+    return pieces_of(p->w.n, QRN_PROMPTS_WEIGHTS) *
+           pieces_of(p->most_rows, qrn_cuda_prompts_columns(p));
 }
 
 static int64_t panels_of(const struct qrn_matmul_params *p)
@@ -54,7 +73,7 @@ static int64_t out_apart(const struct qrn_matmul_params *p)
 bool qrn_cuda_prompts_take(const struct qrn_matmul_params *job, int n_blocks)
 {
     if (!job->w.packed || !job->any_order || job->ids || job->n_matrices != 1) return false;
-    if (!prompts_of[job->w.dtype].name || out_apart(job) == 0) return false;
+    if (!prompts_of[job->w.dtype][0].name || out_apart(job) == 0) return false;
     if (job->most_rows < LEAST_ROWS || n_blocks > QRN_PROMPTS_MOST_BLOCKS) return false;
     if (job->w.k >= INT32_MAX / 2 || job->w.n >= INT32_MAX / 2 || job->most_rows >= INT32_MAX / 2)
         return false;
@@ -62,17 +81,19 @@ bool qrn_cuda_prompts_take(const struct qrn_matmul_params *job, int n_blocks)
            tiles_of(job) * MOST_PIECES >= n_blocks;
 }
 
-/* As many stages of x as fit beside three panels of each group; then as many panels as fit. */
-static void cut_shared(struct qrn_matmul_prompts_params *p)
+/* As many stages of x as fit beside three panels of each group; then as many panels as fit.  Returns shared memory. */
+static int64_t cut_shared(struct qrn_matmul_prompts_params *p)
 {
     const int64_t of_panels = QRN_PROMPTS_WEIGHTS / QRN_PANEL_ROWS * p->job.w.panel_bytes,
+                  of_x = qrn_prompts_x_bytes(qrn_cuda_prompts_columns(&p->job)),
                   room = MOST_SHARED - ALIGNED;
-    int64_t n_x = (room - 3 * of_panels) / QRN_PROMPTS_X_BYTES;
+    int64_t n_x = (room - 3 * of_panels) / of_x;
     if (n_x > QRN_PROMPTS_MOST_X_STAGES) n_x = QRN_PROMPTS_MOST_X_STAGES;
-    int64_t n_panels = (room - n_x * QRN_PROMPTS_X_BYTES) / of_panels;
+    int64_t n_panels = (room - n_x * of_x) / of_panels;
     if (n_panels > QRN_PROMPTS_MOST_PANELS) n_panels = QRN_PROMPTS_MOST_PANELS;
     p->n_x_stages = (int32_t)n_x;
     p->n_panel_stages = (int32_t)n_panels;
+    return ALIGNED + n_x * of_x + n_panels * of_panels;
 }
 
 /* How many of n tiles blocks take in turn: all, if equal shares would not end sooner; else so many that a share of what is
@@ -97,18 +118,15 @@ void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_p
         .handover = s->cuda->handover,
         .out_apart = out_apart(job),
         .n_weight_tiles = (int32_t)pieces_of(job->w.n, QRN_PROMPTS_WEIGHTS),
-        .n_x_tiles = (int32_t)pieces_of(job->most_rows, QRN_PROMPTS_X),
+        .n_x_tiles = (int32_t)pieces_of(job->most_rows, qrn_cuda_prompts_columns(job)),
         .band = BAND,
         .n_panels = (int32_t)n_panels,
         .n_whole = (int32_t)n_whole,
         .share = (int32_t)(n_units / n_blocks),
         .n_longer = (int32_t)(n_units % n_blocks),
         .handover_bytes = QRN_CUDA_HANDOVER_BYTES};
-    cut_shared(&p);
-    const int64_t shared =
-        ALIGNED + p.n_x_stages * QRN_PROMPTS_X_BYTES +
-        p.n_panel_stages * (QRN_PROMPTS_WEIGHTS / QRN_PANEL_ROWS) * job->w.panel_bytes;
-    qrn_cuda_launch(s, &prompts_of[job->w.dtype],
+    const int64_t shared = cut_shared(&p);
+    qrn_cuda_launch(s, &prompts_of[job->w.dtype][form_of(job)],
                     (struct qrn_cuda_grid){.n_blocks = n_blocks,
                                            .n_threads = QRN_PROMPTS_THREADS,
                                            .shared_bytes = (unsigned)shared},

@@ -10,21 +10,26 @@
 
 QRN_PARAMS_BEGIN
 
-/* A tile is 64 rows of weights of each of two teams by 256 rows of x.  Rings in shared memory: of x, stages of 64 k; of
+/* A tile is 64 rows of weights of each of two teams by as many rows of x as there are columns, 160, 192, 224 or 256.  Rings in shared memory: of x, stages of 64 k; of
  * weights, one for each team, a panel's 128 k of its two groups of 32 rows. */
 enum {
     QRN_PROMPTS_TEAMS = 2,
     QRN_PROMPTS_GROUPS = 64 / QRN_PANEL_ROWS,
     QRN_PROMPTS_WEIGHTS = 64 * QRN_PROMPTS_TEAMS,
-    QRN_PROMPTS_X = 256,
+    QRN_PROMPTS_MOST_X = 256,
     QRN_PROMPTS_K = 64,
-    QRN_PROMPTS_X_BYTES = QRN_PROMPTS_X * QRN_PROMPTS_K * 2, /* of a stage */
-    QRN_PROMPTS_MOST_X_STAGES = 6,
+    QRN_PROMPTS_MOST_X_STAGES = 8,
     QRN_PROMPTS_MOST_PANELS = 4,
     QRN_PROMPTS_MOST_BLOCKS = 144, /* for whose sums there is scratch */
     QRN_PROMPTS_MULTIPLIERS = 128 * QRN_PROMPTS_TEAMS,
     QRN_PROMPTS_THREADS = QRN_PROMPTS_MULTIPLIERS + 128
 };
+
+/* Of a stage of x. */
+QRN_FORM_FUNCTION int qrn_prompts_x_bytes(int n_columns)
+{
+    return n_columns * QRN_PROMPTS_K * 2;
+}
 
 struct qrn_matmul_prompts_params {
     struct qrn_tensor_map x;

@@ -142,7 +142,7 @@ static size_t partial_bytes(void)
 
 /* Where weights are decoded to registers, for sums that a block hands over. */
 _Static_assert((int)QRN_PROMPTS_MOST_BLOCKS <= (int)MOST_PARTS &&
-                   (int)(QRN_PROMPTS_WEIGHTS * QRN_PROMPTS_X) == (int)(QRN_WGMMA_WEIGHTS * 256),
+                   (int)(QRN_PROMPTS_WEIGHTS * QRN_PROMPTS_MOST_X) == (int)(QRN_WGMMA_WEIGHTS * 256),
                "as large as those of parts");
 
 static size_t scratch(struct qrn_matmul_params *p)
@@ -267,7 +267,7 @@ static void run_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_param
                                         .x16 = s->scratch,
                                         .n_x16 = rows_of(job),
                                         .x16_stride = stride_of(job)};
-    prepare_x(s, &p, QRN_PROMPTS_X);
+    prepare_x(s, &p, qrn_cuda_prompts_columns(job));
     qrn_cuda_queue_prompts(s, job, &p.x, s->scratch + x_bytes(job));
 }
 

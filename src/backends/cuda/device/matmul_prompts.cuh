@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * Products of packed weights with many rows of bf16 x on Hopper, for each type a function of its own.
  *
- * Bound by the tensor cores, or by the power they take.  A tile is 128 rows of weights by 256 of x.  Two teams of four
- * warps multiply 64 rows of weights each: a warp decodes 64 k of its sixteen rows to registers
+ * Bound by the tensor cores, or by the power they take.  A tile is 128 rows of weights by 256 of x, or by 160, 192 or
+ * 224, so that few of its columns are of no row.  Two teams of four warps multiply 64 rows of weights each: a warp decodes 64 k of its sixteen rows to registers
  * (matmul_registers_panel.cuh) while the 64 k before are multiplied, from there, with x in shared memory.  A team's four
  * wgmma take 512 cycles, and the other team's as many; decoding what they multiply takes 110 instructions of each
  * warp.  Weights as bf16 are nowhere but in registers: neither written to shared memory nor read there.
  *
- * One thread copies x, 64 k of 256 rows at once, one for each team panels of its rows.  Each team has its own ring of
+ * One thread copies x, 64 k of a tile's rows at once, one for each team panels of its rows.  Each team has its own ring of
  * panels, and gives back stages of x when it is done with them: one may store results while the other multiplies.
  *
  * Blocks, one on each multiprocessor, take whole tiles in turn.  Where the last round would leave many without one, the last
@@ -50,8 +50,8 @@ struct qrn_prompts_pieces {
     }
 };
 
-/* First rows of a tile. */
-struct qrn_prompts_tile {
+/* First rows of a tile of N rows of x. */
+template <int N> struct qrn_prompts_tile {
     int weights, x;
 
     __device__ __forceinline__ qrn_prompts_tile(const qrn_matmul_prompts_params &p, int i)
@@ -59,7 +59,7 @@ struct qrn_prompts_tile {
         const int per_band = p.band * p.n_weight_tiles, band = i / per_band, rest = i - band * per_band,
                   n_here = min(p.band, p.n_x_tiles - band * p.band), at = rest / n_here;
         weights = at * QRN_PROMPTS_WEIGHTS;
-        x = (band * p.band + rest - at * n_here) * QRN_PROMPTS_X;
+        x = (band * p.band + rest - at * n_here) * N;
     }
 };
 
@@ -71,21 +71,23 @@ struct qrn_prompts_shared {
 
 /* --- some threads copy --- */
 
+template <int N>
 static __device__ __forceinline__ void qrn_prompts_copy_x(const qrn_matmul_prompts_params &p, const qrn_prompts_shared &s)
 {
     qrn_ring_place ring;
     for (qrn_prompts_pieces piece(p); piece.next(p);) {
-        const int row = qrn_prompts_tile(p, piece.tile).x;
+        const int row = qrn_prompts_tile<N>(p, piece.tile).x;
 #pragma unroll 1
         for (int k = 2 * piece.panel; k < 2 * piece.end; k++, ring.next(p.n_x_stages)) {
             qrn_barrier_wait(&s.x_empty[ring.at], ring.parity ^ 1);
-            qrn_barrier_arrive_expecting(&s.x_full[ring.at], QRN_PROMPTS_X_BYTES);
-            qrn_tensor_copy(s.x + ring.at * QRN_PROMPTS_X_BYTES, &p.x, k * QRN_PROMPTS_K, row, 0, &s.x_full[ring.at]);
+            qrn_barrier_arrive_expecting(&s.x_full[ring.at], qrn_prompts_x_bytes(N));
+            qrn_tensor_copy(s.x + ring.at * qrn_prompts_x_bytes(N), &p.x, k * QRN_PROMPTS_K, row, 0, &s.x_full[ring.at]);
         }
     }
 }
 
 /* Of groups past the last one: that again. */
+template <int N>
 static __device__ __forceinline__ void qrn_prompts_copy_panels(const qrn_matmul_prompts_params &p,
                                                                const qrn_prompts_shared &s, int team)
 {
@@ -93,7 +95,7 @@ static __device__ __forceinline__ void qrn_prompts_copy_panels(const qrn_matmul_
     const int panel_bytes = (int)p.job.w.panel_bytes, last = (int)((p.job.w.n - 1) / QRN_PANEL_ROWS);
     qrn_ring_place ring;
     for (qrn_prompts_pieces piece(p); piece.next(p);) {
-        const int first = qrn_prompts_tile(p, piece.tile).weights / QRN_PANEL_ROWS + team * GROUPS;
+        const int first = qrn_prompts_tile<N>(p, piece.tile).weights / QRN_PANEL_ROWS + team * GROUPS;
         const uint8_t *from[GROUPS];
 #pragma unroll
         for (int i = 0; i < GROUPS; i++) from[i] = qrn_panel_at(p.job.w, 0, min(first + i, last), piece.panel);
@@ -118,11 +120,11 @@ struct qrn_prompts_places {
     qrn_ring_place x, panels;
 };
 
-/* c += 64 rows of weights times 256 of x, of n panels. */
-template <int dtype>
+/* c += 64 rows of weights times N of x, of n panels. */
+template <int dtype, int N>
 static __device__ __forceinline__ void qrn_prompts_sum(const qrn_matmul_prompts_params &p, const qrn_prompts_shared &s,
                                                        const qrn_panel_form &form, int n, qrn_prompts_places &places,
-                                                       float (&c)[QRN_PROMPTS_X / 2])
+                                                       float (&c)[N / 2])
 {
     const int panel_bytes = (int)p.job.w.panel_bytes;
     const uint8_t *panels = (const uint8_t *)s.panels + qrn_warp() % 4 / 2 * panel_bytes;
@@ -148,11 +150,11 @@ static __device__ __forceinline__ void qrn_prompts_sum(const qrn_matmul_prompts_
                                                      qrn_pairs_of<dtype>(own[1], 2 * half + j)};
                 qrn_weights_of_block<dtype>(load, 2 * half + j, pairs, a[half][2 * j], a[half][2 * j + 1]);
             }
-            const uint64_t x = qrn_tile_by_k(s.x + places.x.at * QRN_PROMPTS_X_BYTES);
+            const uint64_t x = qrn_tile_by_k(s.x + places.x.at * qrn_prompts_x_bytes(N));
             qrn_barrier_wait(&s.x_full[places.x.at], places.x.parity);
             qrn_wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < 4; k++) qrn_wgmma_bf16<QRN_PROMPTS_X, QRN_BY_K>(c, a[half][k], qrn_tile_moved(x, 32 * k), 1);
+            for (int k = 0; k < 4; k++) qrn_wgmma_bf16<N, QRN_BY_K>(c, a[half][k], qrn_tile_moved(x, 32 * k), 1);
             qrn_wgmma_commit();
             if (half && qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(&s.panel_empty[places.panels.at]);
             qrn_wgmma_wait<1>();
@@ -169,20 +171,22 @@ static __device__ __forceinline__ void qrn_prompts_sum(const qrn_matmul_prompts_
 
 /* Sums of a piece that does not end its tile, for that block's thread of the same number: fours, QRN_PROMPTS_MULTIPLIERS
  * apart; a flag for each of its warps. */
+template <int N>
 static __device__ __forceinline__ float4 *qrn_prompts_sums(const qrn_matmul_prompts_params &p, int block)
 {
-    return (float4 *)(uintptr_t)p.sums + block * (QRN_PROMPTS_X / 8 * QRN_PROMPTS_MULTIPLIERS) + threadIdx.x;
+    return (float4 *)(uintptr_t)p.sums + block * (N / 8 * QRN_PROMPTS_MULTIPLIERS) + threadIdx.x;
 }
 static __device__ __forceinline__ uint64_t *qrn_prompts_flag(const qrn_matmul_prompts_params &p, int block)
 {
     return (uint64_t *)(uintptr_t)(p.handover + (uint64_t)block * (uint64_t)p.handover_bytes) + qrn_warp();
 }
+template <int N>
 static __device__ __forceinline__ void qrn_prompts_hand_over(const qrn_matmul_prompts_params &p,
-                                                             const float (&c)[QRN_PROMPTS_X / 2])
+                                                             const float (&c)[N / 2])
 {
-    float4 *to = qrn_prompts_sums(p, (int)blockIdx.x + 1);
+    float4 *to = qrn_prompts_sums<N>(p, (int)blockIdx.x + 1);
 #pragma unroll
-    for (int j = 0; j < QRN_PROMPTS_X / 8; j++)
+    for (int j = 0; j < N / 8; j++)
         to[j * QRN_PROMPTS_MULTIPLIERS] = make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]);
     __syncwarp();
     if (qrn_lane() == 0) {
@@ -190,10 +194,11 @@ static __device__ __forceinline__ void qrn_prompts_hand_over(const qrn_matmul_pr
         qrn_store_relaxed(qrn_prompts_flag(p, (int)blockIdx.x + 1), 1);
     }
 }
+template <int N>
 static __device__ __forceinline__ void qrn_prompts_take_over(const qrn_matmul_prompts_params &p,
-                                                             float (&c)[QRN_PROMPTS_X / 2])
+                                                             float (&c)[N / 2])
 {
-    const float4 *from = qrn_prompts_sums(p, (int)blockIdx.x);
+    const float4 *from = qrn_prompts_sums<N>(p, (int)blockIdx.x);
     if (qrn_lane() == 0) {
         uint64_t *flag = qrn_prompts_flag(p, (int)blockIdx.x);
         while (qrn_load_relaxed(flag) == 0) {}
@@ -202,15 +207,16 @@ static __device__ __forceinline__ void qrn_prompts_take_over(const qrn_matmul_pr
     }
     __syncwarp();
 #pragma unroll
-    for (int j = 0; j < QRN_PROMPTS_X / 8; j++) {
+    for (int j = 0; j < N / 8; j++) {
         const float4 x = from[j * QRN_PROMPTS_MULTIPLIERS];
         c[4 * j] += x.x, c[4 * j + 1] += x.y, c[4 * j + 2] += x.z, c[4 * j + 3] += x.w;
     }
 }
 
 /* Results of a thread. */
-static __device__ __forceinline__ void qrn_prompts_store(const qrn_matmul_prompts_params &p, const qrn_prompts_tile &tile,
-                                                         float (&c)[QRN_PROMPTS_X / 2])
+template <int N>
+static __device__ __forceinline__ void qrn_prompts_store(const qrn_matmul_prompts_params &p, const qrn_prompts_tile<N> &tile,
+                                                         float (&c)[N / 2])
 {
     const qrn_place_of_results at((int)threadIdx.x);
     const int n = tile.weights + at.of_tile, n_here = (int)p.job.w.n - n,
@@ -218,34 +224,35 @@ static __device__ __forceinline__ void qrn_prompts_store(const qrn_matmul_prompt
               n_below = n_here > 8 ? n_rows : 0; /* of which there are results eight rows of weights below */
     float *to = (float *)(uintptr_t)p.job.out.data + (int64_t)(tile.x + at.first_row) * p.out_apart + n;
 #pragma unroll
-    for (int j = 0; j < QRN_PROMPTS_X / 2; j++) c[j] *= qrn_registers_unit();
+    for (int j = 0; j < N / 2; j++) c[j] *= qrn_registers_unit();
     qrn_wgmma_hold(c);
 #pragma unroll
-    for (int j = 0; j < QRN_PROMPTS_X / 2; j += j % 2 ? 3 : 1) {
+    for (int j = 0; j < N / 2; j += j % 2 ? 3 : 1) {
         if (at.row_of(j) < n_rows) to[0] = c[j];
         if (at.row_of(j) < n_below) to[8] = c[j + 2];
         to += (j % 2 ? 7 : 1) * p.out_apart;
     }
 }
 
-template <int dtype>
+template <int dtype, int N>
 static __device__ __forceinline__ void qrn_prompts_multiply(const qrn_matmul_prompts_params &p, const qrn_prompts_shared &s)
 {
     const qrn_panel_form form = qrn_panel_form_of(dtype, p.job.w);
     qrn_prompts_places places;
     for (qrn_prompts_pieces piece(p); piece.next(p);) {
-        float c[QRN_PROMPTS_X / 2];
+        float c[N / 2];
 #pragma unroll
-        for (int j = 0; j < QRN_PROMPTS_X / 2; j++) c[j] = 0.0f;
+        for (int j = 0; j < N / 2; j++) c[j] = 0.0f;
         qrn_wgmma_hold(c);
-        qrn_prompts_sum<dtype>(p, s, form, piece.end - piece.panel, places, c);
-        if (piece.panel) qrn_prompts_take_over(p, c);
-        if (piece.end < p.n_panels) qrn_prompts_hand_over(p, c);
-        else qrn_prompts_store(p, qrn_prompts_tile(p, piece.tile), c);
+        qrn_prompts_sum<dtype, N>(p, s, form, piece.end - piece.panel, places, c);
+        if (piece.panel) qrn_prompts_take_over<N>(p, c);
+        if (piece.end < p.n_panels) qrn_prompts_hand_over<N>(p, c);
+        else qrn_prompts_store<N>(p, qrn_prompts_tile<N>(p, piece.tile), c);
     }
 }
 
-template <int dtype> static __device__ __forceinline__ void qrn_matmul_prompts(const qrn_matmul_prompts_params &p)
+template <int dtype, int N>
+static __device__ __forceinline__ void qrn_matmul_prompts(const qrn_matmul_prompts_params &p)
 {
     enum { TEAMS = QRN_PROMPTS_TEAMS, OF_TEAM = QRN_PROMPTS_MOST_PANELS };
     QRN_DYNAMIC_SHARED(char, memory);
@@ -254,7 +261,7 @@ template <int dtype> static __device__ __forceinline__ void qrn_matmul_prompts(c
     const int warp = qrn_warp(), copier = warp - 4 * TEAMS, team = copier < 0 ? warp / 4 : copier % TEAMS;
     qrn_prompts_shared s;
     s.x = (char *)qrn_align_shared(memory, QRN_ATOM);
-    s.panels = s.x + p.n_x_stages * QRN_PROMPTS_X_BYTES +
+    s.panels = s.x + p.n_x_stages * qrn_prompts_x_bytes(N) +
                team * p.n_panel_stages * QRN_PROMPTS_GROUPS * (int)p.job.w.panel_bytes;
     s.x_full = x_full, s.x_empty = x_empty;
     s.panel_full = panel_full + team * OF_TEAM, s.panel_empty = panel_empty + team * OF_TEAM;
@@ -273,18 +280,23 @@ template <int dtype> static __device__ __forceinline__ void qrn_matmul_prompts(c
     /* Registers of 384 threads: 64512. */
     if (copier >= 0) {
         qrn_registers_fewer<40>();
-        if (copier < TEAMS && qrn_lane() == 0) qrn_prompts_copy_panels(p, s, team);
-        if (copier == TEAMS && qrn_lane() == 0) qrn_prompts_copy_x(p, s);
+        if (copier < TEAMS && qrn_lane() == 0) qrn_prompts_copy_panels<N>(p, s, team);
+        if (copier == TEAMS && qrn_lane() == 0) qrn_prompts_copy_x<N>(p, s);
     } else {
         qrn_registers_more<232>();
-        qrn_prompts_multiply<dtype>(p, s);
+        qrn_prompts_multiply<dtype, N>(p, s);
     }
 }
 
-#define QRN_MATMUL_PROMPTS(NAME)                                                                                 \
-    QRN_DEVICE_FUNCTION(qrn_matmul_prompts_##NAME, QRN_PROMPTS_THREADS, 1, qrn_matmul_prompts_params) \
-    {                                                                                                            \
-        qrn_matmul_prompts<QRN_##NAME>(p);                                                                       \
+#define QRN_MATMUL_PROMPTS_OF(N, NAME)                                                                     \
+    QRN_DEVICE_FUNCTION(qrn_matmul_prompts##N##_##NAME, QRN_PROMPTS_THREADS, 1, qrn_matmul_prompts_params) \
+    {                                                                                                      \
+        qrn_matmul_prompts<QRN_##NAME, N>(p);                                                              \
     }
+#define QRN_MATMUL_PROMPTS(NAME)     \
+    QRN_MATMUL_PROMPTS_OF(160, NAME) \
+    QRN_MATMUL_PROMPTS_OF(192, NAME) \
+    QRN_MATMUL_PROMPTS_OF(224, NAME) \
+    QRN_MATMUL_PROMPTS_OF(256, NAME)
 
 #endif

@@ -117,14 +117,19 @@ static __device__ __forceinline__ void qrn_stmatrix4_transposed(void *row, const
 #define QRN_TEXT_32 QRN_TEXT0
 #define QRN_TEXT_64 QRN_TEXT0 ", " QRN_TEXT1
 #define QRN_TEXT_128 QRN_TEXT_64 ", " QRN_TEXT2 ", " QRN_TEXT3
-#define QRN_TEXT_256 QRN_TEXT_128 ", " QRN_TEXT4 ", " QRN_TEXT5 ", " QRN_TEXT6 ", " QRN_TEXT7
+#define QRN_TEXT_160 QRN_TEXT_128 ", " QRN_TEXT4
+#define QRN_TEXT_192 QRN_TEXT_160 ", " QRN_TEXT5
+#define QRN_TEXT_224 QRN_TEXT_192 ", " QRN_TEXT6
+#define QRN_TEXT_256 QRN_TEXT_224 ", " QRN_TEXT7
 #define QRN_FOUR(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define QRN_SIXTEEN(i) QRN_FOUR(i), QRN_FOUR(i + 4), QRN_FOUR(i + 8), QRN_FOUR(i + 12)
 #define QRN_OUT_32 QRN_SIXTEEN(0)
 #define QRN_OUT_64 QRN_SIXTEEN(0), QRN_SIXTEEN(16)
 #define QRN_OUT_128 QRN_OUT_64, QRN_SIXTEEN(32), QRN_SIXTEEN(48)
-#define QRN_OUT_256 \
-    QRN_OUT_128, QRN_SIXTEEN(64), QRN_SIXTEEN(80), QRN_SIXTEEN(96), QRN_SIXTEEN(112)
+#define QRN_OUT_160 QRN_OUT_128, QRN_SIXTEEN(64)
+#define QRN_OUT_192 QRN_OUT_160, QRN_SIXTEEN(80)
+#define QRN_OUT_224 QRN_OUT_192, QRN_SIXTEEN(96)
+#define QRN_OUT_256 QRN_OUT_224, QRN_SIXTEEN(112)
 
 /* One width and type; n0 .. n6: the numbers of the operands after c. */
 #define QRN_WGMMA(N, type, n0, n1, n2, n3, n4, n5, n6)                                               \
@@ -155,6 +160,9 @@ static __device__ __forceinline__ void qrn_stmatrix4_transposed(void *row, const
     QRN_WGMMA(32, type, "%16", "%17", "%18", "%19", "%20", "%21", "%22")                \
     QRN_WGMMA(64, type, "%32", "%33", "%34", "%35", "%36", "%37", "%38")                \
     QRN_WGMMA(128, type, "%64", "%65", "%66", "%67", "%68", "%69", "%70")               \
+    QRN_WGMMA(160, type, "%80", "%81", "%82", "%83", "%84", "%85", "%86")               \
+    QRN_WGMMA(192, type, "%96", "%97", "%98", "%99", "%100", "%101", "%102")            \
+    QRN_WGMMA(224, type, "%112", "%113", "%114", "%115", "%116", "%117", "%118")        \
     QRN_WGMMA(256, type, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 QRN_WGMMA_TYPE(bf16)
 QRN_WGMMA_TYPE(f16)
@@ -171,6 +179,9 @@ QRN_WGMMA_TYPE(f16)
         if constexpr (N == 32) qrn_wgmma_##type##_32<a_way, b_way>(c, a, b, adds);                   \
         else if constexpr (N == 64) qrn_wgmma_##type##_64<a_way, b_way>(c, a, b, adds);              \
         else if constexpr (N == 128) qrn_wgmma_##type##_128<a_way, b_way>(c, a, b, adds);            \
+        else if constexpr (N == 160) qrn_wgmma_##type##_160<a_way, b_way>(c, a, b, adds);            \
+        else if constexpr (N == 192) qrn_wgmma_##type##_192<a_way, b_way>(c, a, b, adds);            \
+        else if constexpr (N == 224) qrn_wgmma_##type##_224<a_way, b_way>(c, a, b, adds);            \
         else qrn_wgmma_##type##_256<a_way, b_way>(c, a, b, adds);                                    \
     }                                                                                                \
     template <int N, int b_way>                                                                      \
@@ -181,6 +192,9 @@ QRN_WGMMA_TYPE(f16)
         if constexpr (N == 32) qrn_wgmma_##type##_32<b_way>(c, a, b, adds);                          \
         else if constexpr (N == 64) qrn_wgmma_##type##_64<b_way>(c, a, b, adds);                     \
         else if constexpr (N == 128) qrn_wgmma_##type##_128<b_way>(c, a, b, adds);                   \
+        else if constexpr (N == 160) qrn_wgmma_##type##_160<b_way>(c, a, b, adds);                   \
+        else if constexpr (N == 192) qrn_wgmma_##type##_192<b_way>(c, a, b, adds);                   \
+        else if constexpr (N == 224) qrn_wgmma_##type##_224<b_way>(c, a, b, adds);                   \
         else qrn_wgmma_##type##_256<b_way>(c, a, b, adds);                                           \
     }
 QRN_WGMMA_WIDTHS(bf16)
