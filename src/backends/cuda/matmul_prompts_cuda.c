@@ -7,8 +7,8 @@ QRN_CUDA_IMAGE(matmul_prompts_blocks_sm90a);
 QRN_CUDA_IMAGE(matmul_prompts_k_sm90a);
 QRN_CUDA_IMAGE(matmul_prompts_mlx_sm90a);
 
-/* MOST_PIECES: blocks to a tile, which wait for one another.  HANDOVER: so many panels take as long as handing sums over
- * does.  ALIGNED: as the ring of x is. */
+/* ALIGNED: as the ring of x is.  BAND: tiles of x.  MOST_PIECES: blocks to a tile, which wait for one another.
+ * HANDOVER: so many panels take as long as handing sums over does. */
 enum {
     MOST_SHARED = 229888,
     ALIGNED = 1024,
@@ -81,7 +81,8 @@ bool qrn_cuda_prompts_take(const struct qrn_matmul_params *job, int n_blocks)
            tiles_of(job) * MOST_PIECES >= n_blocks;
 }
 
-/* As many stages of x as fit beside three panels of each group; then as many panels as fit.  Returns shared memory. */
+/* As many stages of x as fit beside three panels of each group; then as many panels as fit.  What
+ * they take. */
 static int64_t cut_shared(struct qrn_matmul_prompts_params *p)
 {
     const int64_t of_panels = QRN_PROMPTS_WEIGHTS / QRN_PANEL_ROWS * p->job.w.panel_bytes,
@@ -96,8 +97,8 @@ static int64_t cut_shared(struct qrn_matmul_prompts_params *p)
     return ALIGNED + n_x * of_x + n_panels * of_panels;
 }
 
-/* How many of n tiles blocks take in turn: all, if equal shares would not end sooner; else so many that a share of what is
- * left is larger than a tile. */
+/* How many of n tiles blocks take in turn: all, if equal shares would not end sooner; else so many
+ * that a share of what is left is larger than a tile. */
 static int64_t whole_tiles(int64_t n, int64_t n_blocks, int64_t n_panels)
 {
     const int64_t rounds = n / n_blocks;

@@ -10,8 +10,9 @@
 
 QRN_PARAMS_BEGIN
 
-/* A tile is 64 rows of weights of each of two teams by as many rows of x as there are columns, 160, 192, 224 or 256.  Rings in shared memory: of x, stages of 64 k; of
- * weights, one for each team, a panel's 128 k of its two groups of 32 rows. */
+/* A tile is 64 rows of weights of each of two teams by as many rows of x as there are columns, 160, 192, 224 or 256.
+ * Rings in shared memory: of x, stages of 64 k; of weights, one for each team, a panel's 128 k of its two groups of 32
+ * rows. */
 enum {
     QRN_PROMPTS_TEAMS = 2,
     QRN_PROMPTS_GROUPS = 64 / QRN_PANEL_ROWS,
@@ -34,9 +35,9 @@ QRN_FORM_FUNCTION int qrn_prompts_x_bytes(int n_columns)
 struct qrn_matmul_prompts_params {
     struct qrn_tensor_map x;
     struct qrn_matmul_params job; /* one matrix */
-    uint64_t sums;                /* that a block hands over, float [block that takes them][result of a thread][thread] */
-    uint64_t handover;            /* whether they are there, uint64_t [block that takes them][warp], QRN_CUDA_HANDOVER_BYTES
-                                     apart; 0 between launches */
+    uint64_t sums;                /* that a block hands over, float [block that takes them][result / 4][thread][4] */
+    uint64_t handover;            /* whether they are there, uint64_t of each block that takes them [warp],
+                                     handover_bytes apart; 0 between launches */
     int64_t out_apart;            /* floats from a row of out to the next */
     int32_t n_weight_tiles, n_x_tiles, band; /* band: tiles of x that meet a tile of weights one after the other */
     int32_t n_panels;                        /* of a tile */

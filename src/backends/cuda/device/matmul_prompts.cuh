@@ -2,19 +2,20 @@
  * Products of packed weights with many rows of bf16 x on Hopper, for each type a function of its own.
  *
  * Bound by the tensor cores, or by the power they take.  A tile is 128 rows of weights by 256 of x, or by 160, 192 or
- * 224, so that few of its columns are of no row.  Two teams of four warps multiply 64 rows of weights each: a warp decodes 64 k of its sixteen rows to registers
- * (matmul_registers_panel.cuh) while the 64 k before are multiplied, from there, with x in shared memory.  A team's four
- * wgmma take 512 cycles, and the other team's as many; decoding what they multiply takes 110 instructions of each
- * warp.  Weights as bf16 are nowhere but in registers: neither written to shared memory nor read there.
+ * 224, so that few of its columns are of no row.  Two teams of four warps multiply 64 rows of weights each: a warp
+ * decodes 64 k of its sixteen rows to registers (matmul_registers_panel.cuh) while the 64 k before are multiplied, from
+ * there, with x in shared memory.  A team's four wgmma take 512 cycles with 256 rows of x, and the other team's as many;
+ * decoding what they multiply takes 130 instructions of each warp.  Weights as bf16 are nowhere but in registers: neither
+ * written to shared memory nor read there.
  *
  * One thread copies x, 64 k of a tile's rows at once, one for each team panels of its rows.  Each team has its own ring of
  * panels, and gives back stages of x when it is done with them: one may store results while the other multiplies.
  *
- * Blocks, one on each multiprocessor, take whole tiles in turn.  Where the last round would leave many without one, the last
- * full round and what is behind it are cut in equal shares of panels, or all, where there is no full round.  A tile that a
- * share's end cuts is summed by two blocks, or more: each begins with the tile in which its share ends and leaves the
- * sums in memory, where the next one, which ends with that tile, adds them to its own.  It is no waiting for blocks that may never
- * run: nobody waits but for the one before, which began earlier. */
+ * Blocks, one on each multiprocessor, take whole tiles in turn.  Where the last round would leave many without one, the
+ * last full round and what is behind it are cut in equal shares of panels, or all tiles, where there is no full round.  A
+ * tile that a share's end cuts is summed by two blocks, or more: each begins with the tile in which its share ends and
+ * leaves the sums in memory; the next one, which ends with that tile, adds them to its own.  It is no waiting for
+ * blocks that may never run: nobody waits but for the one before, which began earlier. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_PROMPTS_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_PROMPTS_CUH
 
@@ -23,8 +24,8 @@
 #include "backends/cuda/device/matmul_registers_pieces.cuh"
 #include "backends/cuda/matmul_prompts_cuda.h"
 
-/* Panels of a tile that a block multiplies, one piece after the other: whole tiles in rounds, then those of its share, the last
- * tile first. */
+/* Panels of a tile that a block multiplies, one piece after the other: whole tiles, then those of its share, the last tile
+ * first. */
 struct qrn_prompts_pieces {
     int tile, panel, end; /* from panel `panel` on to `end`, which it does not reach */
     int whole, of_share;  /* the next tile, and the next one among those that are shared */
@@ -195,8 +196,7 @@ static __device__ __forceinline__ void qrn_prompts_hand_over(const qrn_matmul_pr
     }
 }
 template <int N>
-static __device__ __forceinline__ void qrn_prompts_take_over(const qrn_matmul_prompts_params &p,
-                                                             float (&c)[N / 2])
+static __device__ __forceinline__ void qrn_prompts_take_over(const qrn_matmul_prompts_params &p, float (&c)[N / 2])
 {
     const float4 *from = qrn_prompts_sums<N>(p, (int)blockIdx.x);
     if (qrn_lane() == 0) {
