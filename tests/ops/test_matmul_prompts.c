@@ -7,11 +7,12 @@
 
 static const char kernel[] = "cuda.matmul.wgmma";
 
-/* What is made for an emulated GPU of 4 multiprocessors is as many times larger where one has 132. */
-static int64_t of_multiprocessors(int64_t n)
+/* Rows of so many tiles for each n_multiprocessors of an emulated GPU; of a real one, which may have 132. */
+static int64_t rows_of_tiles(int64_t n_tiles, int n_multiprocessors)
 {
     const char *which = getenv("QRN_TEST_CUDA");
-    return which && strcmp(which, "real") == 0 ? 33 * n : n;
+    const bool real = which && strcmp(which, "real") == 0;
+    return 128 * (real ? n_tiles * 132 / n_multiprocessors : n_tiles);
 }
 
 static void run(struct qrn_device *dev, const struct qrn_matmul_args *a, const char *what)
@@ -51,44 +52,47 @@ static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, 
     mem_free_all(&m);
 }
 
-/* Groups of scales of all kinds, tiles of all widths, k that ends in a panel's midst; two tiles for four blocks. */
+/* Groups of scales of all kinds, tiles of all widths, k that ends in a panel's midst. */
 static void test_types(void **state)
 {
     (void)state;
     struct qrn_device *dev = matmul_device("4", kernel);
-    const int64_t n = of_multiprocessors(256) - 93;
+    const int64_t n = rows_of_tiles(4, 4) - 93, n_half = rows_of_tiles(2, 4) - 35;
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++) {
         const enum qrn_dtype type = weight_types[t].dtype;
         if (!qrn_has_integer_form(type)) continue;
-        check(dev, type, 131 + 40 * (int64_t)(t % 4), n,
-              qrn_dtype_info(type)->block_elements <= 32 ? 288 : 512, 32, QRN_F32);
-        if (qrn_is_mlx(type)) check(dev, type, 129, n, 384, 128, QRN_BF16);
+        const int64_t k = qrn_dtype_info(type)->block_elements <= 32 ? 288 : 512;
+        check(dev, type, 131 + 40 * (int64_t)(t % 4), n, k, 32, QRN_F32);
+        if (qrn_is_mlx(type)) check(dev, type, 129, n_half, 384, 128, QRN_BF16);
     }
     check(dev, QRN_MLX_Q4, 140, n, 448, 64, QRN_F16);
     qrn_device_close(dev);
 }
 
 /* n_tiles: of weights; less: rows that the last one lacks. */
-static void check_shares(enum qrn_dtype dtype, int64_t n_rows, int64_t n_tiles, int64_t less,
-                         int64_t k)
+static void check_shares(int n_multiprocessors, enum qrn_dtype dtype, int64_t n_rows,
+                         int64_t n_tiles, int64_t less, int64_t k)
 {
-    struct qrn_device *dev = matmul_device("4", kernel);
-    check(dev, dtype, n_rows, of_multiprocessors(128 * n_tiles) - less, k, 32, QRN_F32);
+    char n[12];
+    (void)snprintf(n, sizeof n, "%d", n_multiprocessors);
+    struct qrn_device *dev = matmul_device(n, kernel);
+    check(dev, dtype, n_rows, rows_of_tiles(n_tiles, n_multiprocessors) - less, k, 32, QRN_F32);
     qrn_device_close(dev);
 }
 
 static void test_shares(void **state)
 {
     (void)state;
-    check_shares(QRN_Q4_K, 256, 4, 0, 256); /* one whole tile each */
-    check_shares(QRN_Q8_0, 385, 3, 64,
-                 160); /* two rounds of whole tiles, of which some blocks have one */
-    check_shares(QRN_Q4_0, 200, 3, 40, 64);    /* one block has none; tiles of half a panel */
-    check_shares(QRN_Q4_0, 250, 5, 3, 1056);   /* a tile and a quarter; rings go round */
-    check_shares(QRN_Q6_K, 129, 7, 127, 3328); /* a tile and three quarters */
-    check_shares(QRN_Q4_K, 300, 9, 33, 1536);  /* three rounds, then a tile and a half */
-    check_shares(QRN_Q8_0, 200, 1, 1, 1312);   /* a quarter: pieces in a tile's midst */
-    check_shares(QRN_Q4_0, 140, 2, 70, 1696);  /* a half */
+    check_shares(4, QRN_Q4_K, 256, 4, 0, 256);    /* one whole tile each */
+    check_shares(4, QRN_Q8_0, 385, 3, 64, 160);   /* two or one, of two tiles of x */
+    check_shares(4, QRN_Q4_0, 200, 3, 40, 64);    /* one block has none; tiles of half a panel */
+    check_shares(4, QRN_Q4_0, 190, 5, 3, 1056);   /* a tile and a quarter; rings go round */
+    check_shares(4, QRN_Q6_K, 129, 7, 127, 3328); /* a tile and three quarters */
+    check_shares(4, QRN_Q8_0, 200, 9, 33, 1120);  /* a whole one, then a tile and a quarter */
+    check_shares(4, QRN_Q4_0, 256, 5, 70, 3296);  /* a tile and a quarter of the widest */
+    check_shares(4, QRN_Q8_0, 200, 1, 1, 3296);   /* a quarter: pieces in a tile's midst */
+    check_shares(4, QRN_Q4_0, 300, 1, 60, 3296);  /* halves */
+    check_shares(7, QRN_Q4_0, 300, 1, 5, 3296);   /* two sevenths of two tiles */
 }
 
 /* Twice the same bits. */
@@ -98,10 +102,10 @@ static void test_bits(void **state)
     struct qrn_device *dev = matmul_device("4", kernel);
     struct mem m = {0};
     struct rng r = {9};
-    const int64_t n = of_multiprocessors(640);
+    const int64_t n = rows_of_tiles(5, 4);
     const struct weights w = random_weights(&m, &r, weight_type_of(QRN_Q4_K), 2,
                                             (const int64_t[]){n, 1280}, 32, QRN_F32);
-    struct qrn_matmul_args a = matmul_product(&m, dev, &r, &w, 256);
+    struct qrn_matmul_args a = matmul_product(&m, dev, &r, &w, 190);
     run(dev, &a, "bits");
     const struct qrn_tensor first = a.out;
     for (int i = 0; i < 3; i++) {

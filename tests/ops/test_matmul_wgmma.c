@@ -138,9 +138,9 @@ static void check_parts(const char *n_multiprocessors, enum qrn_dtype dtype, int
 static void test_parts(void **state)
 {
     (void)state;
-    check_parts("9", QRN_Q4_0, 200, 100, 3072);
-    check_parts("12", QRN_Q6_K, 270, 100, 4096); /* two tiles, one of few rows */
-    check_parts("26", QRN_Q8_0, 130, 515, 3872); /* five tiles; k ends in a panel's midst */
+    check_parts("11", QRN_Q4_0, 200, 100, 3072);
+    check_parts("20", QRN_Q6_K, 270, 100, 4096); /* two tiles, one of few rows */
+    check_parts("48", QRN_Q8_0, 130, 515, 3872); /* five tiles; k ends in a panel's midst */
 }
 
 /* A row of out is the same in calls of other numbers of rows. */

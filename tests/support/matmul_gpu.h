@@ -66,7 +66,7 @@ struct matmul_distances {
 static inline struct matmul_distances matmul_distances_of(const struct weights *w,
                                                           const struct qrn_matmul_args *a)
 {
-    enum { MOST_K = 8192, MOST_PRODUCTS = 1 << 30 };
+    enum { MOST_K = 8192, MOST_PRODUCTS = 1 << 28 };
     static float values[MOST_K], rounded[MOST_K];
     const int64_t n_rows = a->x.shape[0], k = a->x.shape[1], n = a->out.shape[1];
     const int64_t step = 1 + n_rows * n * k / MOST_PRODUCTS;

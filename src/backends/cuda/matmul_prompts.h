@@ -10,7 +10,7 @@
 /* Whether a product that cuda.matmul.wgmma takes is this form's on so many multiprocessors. */
 bool qrn_cuda_prompts_take(const struct qrn_matmul_params *job, int n_blocks);
 /* Rows of x of a tile. */
-int qrn_cuda_prompts_columns(const struct qrn_matmul_params *job);
+int qrn_cuda_prompts_columns(const struct qrn_matmul_params *job, int n_blocks);
 /* Queues it.  x: its rows, rounded, by boxes of a tile's rows and QRN_PROMPTS_K columns; scratch: for as many floats
  * as a tile has, QRN_PROMPTS_MOST_BLOCKS times. */
 void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job,

@@ -7,18 +7,23 @@ QRN_CUDA_IMAGE(matmul_prompts_blocks_sm90a);
 QRN_CUDA_IMAGE(matmul_prompts_k_sm90a);
 QRN_CUDA_IMAGE(matmul_prompts_mlx_sm90a);
 
-/* ALIGNED: as the ring of x is.  BAND: tiles of x.  MOST_PIECES: blocks to a tile, which wait for one another.
- * HANDOVER: so many panels take as long as handing sums over does. */
+/* ALIGNED: as the ring of x is.  BAND: tiles of x.  MOST_PIECES: blocks to a tile.  What things take, in panels: END,
+ * of a tile; HANDOVER, of sums, and WAITING, where a block has less than a tile; in rows of x: OTHER, what a panel takes
+ * however few there are. */
 enum {
     MOST_SHARED = 229888,
     ALIGNED = 1024,
     LEAST_ROWS = 129,
     BAND = 4,
     MOST_PIECES = 5,
-    HANDOVER = 6
+    END = 3,
+    HANDOVER = 6,
+    WAITING = 12,
+    OTHER = 40
 };
 
 /* Functions of a type: for tiles of 160, 192, 224 and 256 rows of x. */
+enum { N_FORMS = 4 };
 #define PROMPTS_OF(file, NAME, N)                                                        \
     {                                                                                    \
         qrn_cuda_image_matmul_prompts_##file##_sm90a, "qrn_matmul_prompts" #N "_" #NAME, \
@@ -27,7 +32,7 @@ enum {
 #define PROMPTS(file, NAME)                                                   \
     [QRN_##NAME] = {PROMPTS_OF(file, NAME, 160), PROMPTS_OF(file, NAME, 192), \
                     PROMPTS_OF(file, NAME, 224), PROMPTS_OF(file, NAME, 256)}
-static const struct qrn_cuda_function prompts_of[QRN_DTYPE_COUNT][4] = {
+static const struct qrn_cuda_function prompts_of[QRN_DTYPE_COUNT][N_FORMS] = {
     PROMPTS(blocks, Q4_0),   PROMPTS(blocks, Q4_1),  PROMPTS(blocks, Q5_0), PROMPTS(blocks, Q5_1),
     PROMPTS(blocks, Q8_0),   PROMPTS(blocks, MXFP4), PROMPTS(k, Q2_K),      PROMPTS(k, Q3_K),
     PROMPTS(k, Q4_K),        PROMPTS(k, Q5_K),       PROMPTS(k, Q6_K),      PROMPTS(k, IQ4_XS),
@@ -41,24 +46,6 @@ static int64_t pieces_of(int64_t n, int64_t each)
     return (n + each - 1) / each;
 }
 
-/* Which of them: the smallest in as few tiles of x as the largest one has. */
-static int form_of(const struct qrn_matmul_params *p)
-{
-    const int64_t each = pieces_of(p->most_rows, pieces_of(p->most_rows, QRN_PROMPTS_MOST_X));
-    return (each > 160) + (each > 192) + (each > 224);
-}
-
-int qrn_cuda_prompts_columns(const struct qrn_matmul_params *job)
-{
-    return 160 + 32 * form_of(job);
-}
-
-static int64_t tiles_of(const struct qrn_matmul_params *p)
-{
-    return pieces_of(p->w.n, QRN_PROMPTS_WEIGHTS) *
-           pieces_of(p->most_rows, qrn_cuda_prompts_columns(p));
-}
-
 static int64_t panels_of(const struct qrn_matmul_params *p)
 {
     return pieces_of(p->w.k, QRN_PANEL_K);
@@ -70,6 +57,44 @@ static int64_t out_apart(const struct qrn_matmul_params *p)
     return qrn_one_stride(&p->out_shape, &p->out) / (int64_t)sizeof(float);
 }
 
+/* How a product is cut: which of the functions, so many tiles, of which blocks take n_whole in turn. */
+struct cut {
+    int form;
+    int64_t n_x_tiles, n_tiles, n_whole;
+};
+
+static int columns_of(int form)
+{
+    return 160 + 32 * form;
+}
+
+/* Where shares would not end sooner all tiles are whole; else so many that a share of what is left is
+ * larger than a tile.  Returns what the product takes. */
+static int64_t time_of(int64_t n_panels, int64_t n_blocks, struct cut *cut)
+{
+    const int64_t n = cut->n_tiles, rounds = pieces_of(n, n_blocks),
+                  whole = rounds * (n_panels + END),
+                  shared =
+                      n * n_panels / n_blocks + rounds * END + (n < n_blocks ? WAITING : HANDOVER);
+    cut->n_whole = whole <= shared ? n : n < n_blocks ? 0 : (n / n_blocks - 1) * n_blocks;
+    return (whole <= shared ? whole : shared) * (columns_of(cut->form) + OTHER);
+}
+
+static struct cut choose_cut(const struct qrn_matmul_params *p, int64_t n_blocks)
+{
+    struct cut best = {0};
+    int64_t least = INT64_MAX;
+    for (int form = 0; form < N_FORMS; form++) {
+        const int64_t n_x = pieces_of(p->most_rows, columns_of(form));
+        struct cut cut = {form, n_x, n_x * pieces_of(p->w.n, QRN_PROMPTS_WEIGHTS), 0};
+        const int64_t time = time_of(panels_of(p), n_blocks, &cut);
+        if (time > least) continue;
+        least = time;
+        best = cut;
+    }
+    return best;
+}
+
 bool qrn_cuda_prompts_take(const struct qrn_matmul_params *job, int n_blocks)
 {
     if (!job->w.packed || !job->any_order || job->ids || job->n_matrices != 1) return false;
@@ -77,17 +102,23 @@ bool qrn_cuda_prompts_take(const struct qrn_matmul_params *job, int n_blocks)
     if (job->most_rows < LEAST_ROWS || n_blocks > QRN_PROMPTS_MOST_BLOCKS) return false;
     if (job->w.k >= INT32_MAX / 2 || job->w.n >= INT32_MAX / 2 || job->most_rows >= INT32_MAX / 2)
         return false;
-    return tiles_of(job) < INT32_MAX / 2 / panels_of(job) &&
-           tiles_of(job) * MOST_PIECES >= n_blocks;
+    const int64_t most_tiles =
+        pieces_of(job->w.n, QRN_PROMPTS_WEIGHTS) * pieces_of(job->most_rows, columns_of(0));
+    return most_tiles < INT32_MAX / 2 / panels_of(job) &&
+           choose_cut(job, n_blocks).n_tiles * MOST_PIECES >= n_blocks;
+}
+
+int qrn_cuda_prompts_columns(const struct qrn_matmul_params *job, int n_blocks)
+{
+    return columns_of(choose_cut(job, n_blocks).form);
 }
 
 /* As many stages of x as fit beside three panels of each group; then as many panels as fit.  What
  * they take. */
-static int64_t cut_shared(struct qrn_matmul_prompts_params *p)
+static int64_t cut_shared(struct qrn_matmul_prompts_params *p, int n_columns)
 {
     const int64_t of_panels = QRN_PROMPTS_WEIGHTS / QRN_PANEL_ROWS * p->job.w.panel_bytes,
-                  of_x = qrn_prompts_x_bytes(qrn_cuda_prompts_columns(&p->job)),
-                  room = MOST_SHARED - ALIGNED;
+                  of_x = qrn_prompts_x_bytes(n_columns), room = MOST_SHARED - ALIGNED;
     int64_t n_x = (room - 3 * of_panels) / of_x;
     if (n_x > QRN_PROMPTS_MOST_X_STAGES) n_x = QRN_PROMPTS_MOST_X_STAGES;
     int64_t n_panels = (room - n_x * of_x) / of_panels;
@@ -97,37 +128,28 @@ static int64_t cut_shared(struct qrn_matmul_prompts_params *p)
     return ALIGNED + n_x * of_x + n_panels * of_panels;
 }
 
-/* How many of n tiles blocks take in turn: all, if equal shares would not end sooner; else so many
- * that a share of what is left is larger than a tile. */
-static int64_t whole_tiles(int64_t n, int64_t n_blocks, int64_t n_panels)
-{
-    const int64_t rounds = n / n_blocks;
-    if (pieces_of(n, n_blocks) * n_panels <= n * n_panels / n_blocks + HANDOVER) return n;
-    return rounds ? (rounds - 1) * n_blocks : 0;
-}
-
 void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job,
                             const struct qrn_tensor_map *x, CUdeviceptr scratch)
 {
-    const int64_t n_blocks = s->cuda->n_multiprocessors, n_panels = panels_of(job),
-                  n_whole = whole_tiles(tiles_of(job), n_blocks, n_panels),
-                  n_units = (tiles_of(job) - n_whole) * n_panels;
-    struct qrn_matmul_prompts_params p = {
-        .x = *x,
-        .job = *job,
-        .sums = scratch,
-        .handover = s->cuda->handover,
-        .out_apart = out_apart(job),
-        .n_weight_tiles = (int32_t)pieces_of(job->w.n, QRN_PROMPTS_WEIGHTS),
-        .n_x_tiles = (int32_t)pieces_of(job->most_rows, qrn_cuda_prompts_columns(job)),
-        .band = BAND,
-        .n_panels = (int32_t)n_panels,
-        .n_whole = (int32_t)n_whole,
-        .share = (int32_t)(n_units / n_blocks),
-        .n_longer = (int32_t)(n_units % n_blocks),
-        .handover_bytes = QRN_CUDA_HANDOVER_BYTES};
-    const int64_t shared = cut_shared(&p);
-    qrn_cuda_launch(s, &prompts_of[job->w.dtype][form_of(job)],
+    const int64_t n_blocks = s->cuda->n_multiprocessors;
+    const struct cut cut = choose_cut(job, n_blocks);
+    const int64_t n_units = (cut.n_tiles - cut.n_whole) * panels_of(job);
+    struct qrn_matmul_prompts_params p = {.x = *x,
+                                          .job = *job,
+                                          .sums = scratch,
+                                          .handover = s->cuda->handover,
+                                          .out_apart = out_apart(job),
+                                          .n_weight_tiles =
+                                              (int32_t)pieces_of(job->w.n, QRN_PROMPTS_WEIGHTS),
+                                          .n_x_tiles = (int32_t)cut.n_x_tiles,
+                                          .band = BAND,
+                                          .n_panels = (int32_t)panels_of(job),
+                                          .n_whole = (int32_t)cut.n_whole,
+                                          .share = (int32_t)(n_units / n_blocks),
+                                          .n_longer = (int32_t)(n_units % n_blocks),
+                                          .handover_bytes = QRN_CUDA_HANDOVER_BYTES};
+    const int64_t shared = cut_shared(&p, columns_of(cut.form));
+    qrn_cuda_launch(s, &prompts_of[job->w.dtype][cut.form],
                     (struct qrn_cuda_grid){.n_blocks = n_blocks,
                                            .n_threads = QRN_PROMPTS_THREADS,
                                            .shared_bytes = (unsigned)shared},

@@ -10,7 +10,7 @@
 
 QRN_PARAMS_BEGIN
 
-/* A tile is 64 rows of weights of each of two teams by as many rows of x as there are columns, 160, 192, 224 or 256.
+/* A tile is 64 rows of weights of each of two teams by as many rows of x as there are columns, 160 to 256.
  * Rings in shared memory: of x, stages of 64 k; of weights, one for each team, a panel's 128 k of its two groups of 32
  * rows. */
 enum {

@@ -267,7 +267,7 @@ static void run_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_param
                                         .x16 = s->scratch,
                                         .n_x16 = rows_of(job),
                                         .x16_stride = stride_of(job)};
-    prepare_x(s, &p, qrn_cuda_prompts_columns(job));
+    prepare_x(s, &p, qrn_cuda_prompts_columns(job, s->cuda->n_multiprocessors));
     qrn_cuda_queue_prompts(s, job, &p.x, s->scratch + x_bytes(job));
 }
 

@@ -2,7 +2,7 @@
  * Products of packed weights with many rows of bf16 x on Hopper, for each type a function of its own.
  *
  * Bound by the tensor cores, or by the power they take.  A tile is 128 rows of weights by 256 of x, or by 160, 192 or
- * 224, so that few of its columns are of no row.  Two teams of four warps multiply 64 rows of weights each: a warp
+ * 224, so that few of its columns are of no row, or rounds are full; with fewer decoding would take longer than products.  Two teams of four warps multiply 64 rows of weights each: a warp
  * decodes 64 k of its sixteen rows to registers (matmul_registers_panel.cuh) while the 64 k before are multiplied, from
  * there, with x in shared memory.  A team's four wgmma take 512 cycles with 256 rows of x, and the other team's as many;
  * decoding what they multiply takes 130 instructions of each warp.  Weights as bf16 are nowhere but in registers: neither
