@@ -271,8 +271,7 @@ class Table:
         for n in (64, 256, 1024):
             self.op_against("gated delta rule T %d, 32 heads" % n, "gdn_open_chunk",
                             "T %d at 0 Hk 32 Hv 32 d 128" % n, "GATED_DELTA_NET", GDN % n, 5)
-        self.op_against("gated delta rule T 1, all 64 positions", "gdn_open_chunk",
-                        "Hk 32 Hv 32 d 128", "GATED_DELTA_NET", GDN % 1, 1.5, 512, "T 1 at .*")
+        self.token_of_delta()
         self.op_against("ssm_conv T 512 C 3328", "ssm_conv", "T 512 C 3328 K 4", "SSM_CONV",
                         "ne_a=\\[515,3328", 15)
         self.op_against("ssm_conv T 934 C 8192", "ssm_conv", "T 934 C 8192 K 4", "SSM_CONV",
@@ -283,6 +282,23 @@ class Table:
         self.op_against("attention D 256, 1 row at 4095", "attention_paged",
                         "f16 T 1 at 4095 H 24/4 d 256", "FLASH_ATTN_EXT", LLAMA_ATTENTION % 1, 2)
         self.window()
+
+    def token_of_delta(self):
+        """Of S0 and open rows, the mean of all positions, against reading as much."""
+        name = "gated delta rule T 1, all 64 positions"
+        if not self.wanted(name):
+            return
+        p, heads, d = self.programs, 32, 128
+        v = self.series(name, read=self.read_bandwidth,
+                        quern=lambda: p.picked_us("gdn_open_chunk", "Hk 32 Hv 32 d 128", 512,
+                                                  "T 1 at .*"),
+                        read_behind=self.read_bandwidth,
+                        llama=lambda: p.llama_op_us("GATED_DELTA_NET", GDN % 1))
+        n_bytes = 4 * heads * d * (d + 31.5 * 2)
+        bound = n_bytes / (v["read"] + v["read_behind"]) * 2e6
+        ratio, share = v["llama"] / v["quern"], bound / v["quern"]
+        self.add(name, "%.0f us (%.0f %% of reading)" % (v["quern"], 100 * share),
+                 "%.0f us" % v["llama"], ratio, "1.5 x or 85 %", ratio >= 1.5 or share >= 0.85)
 
     def window(self):
         """Tiles of 64 keys that rows of 64 queries attend to: the window's against all."""
