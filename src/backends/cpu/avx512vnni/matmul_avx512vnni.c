@@ -264,8 +264,18 @@ enum { TILE_GROUPS = 2, TILE_ROWS = PANEL_ROWS / TILE_GROUPS };
 struct panel_tile {
     const struct weight_panel *w[TILE_GROUPS];
     const struct row_panel *x;
-    int r0; /* of the panel's rows the first */
+    const char *next; /* the panel that comes into the first cache meanwhile, a part with each tile of this one, or NULL */
+    int r0;           /* of the panel's rows the first */
 };
+
+/* What a tile asks for as it comes to blocks b and on: a step of 128 k. */
+INLINE void tile_ask(const struct panel_tile *t, int64_t b)
+{
+    enum { STEPS = PANEL_BLOCKS / 4 * TILE_GROUPS, EACH = (sizeof(struct row_panel) + STEPS - 1) / STEPS };
+    if (!t->next) return;
+    const char *at = t->next + (b / 4 * TILE_GROUPS + t->r0 / TILE_ROWS) * EACH;
+    for (int i = 0; i < EACH; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
+}
 
 /* Block b of a tile: integer sums, new or added to. */
 INLINE void panel_block(const struct matmul_form f, const struct panel_tile *t, int64_t b, bool first, __m512i *isum)
@@ -328,11 +338,16 @@ INLINE void panel_run(const struct matmul_form f, const struct panel_tile *tile,
     }
 }
 
-/* The same for all blocks; total: of each group.  Every count is constant, so that no sum goes to memory. */
+/* The same for all blocks; total: of each group, asked for before the first ones are wanted.  Every count is constant, so
+ * that no sum of a step goes to memory. */
 INLINE void panel_tile_sums(const struct matmul_form f, const struct panel_tile *t, int64_t n_blocks, const int run,
                             panel_sums *const *total, bool begin)
 {
+    UNROLL_16
+    for (int i = 0; i < PANEL_ROWS && !begin; i++)
+        _mm_prefetch((*total[i / TILE_ROWS])[t->r0 + i % TILE_ROWS], _MM_HINT_T0);
     for (int64_t b = 0; b < n_blocks; b += 4) {
+        tile_ask(t, b);
         __m512 p[PANEL_ROWS];
         UNROLL
         for (int i = 0; i < 4; i += run) panel_run(f, t, b + i, run, i == 0, p);
@@ -346,6 +361,14 @@ INLINE void panel_tile_sums(const struct matmul_form f, const struct panel_tile 
     }
 }
 
+/* What follows panel n of a job's in the first cache: its second panel with the first groups, the next job's first one with
+ * the last ones. */
+INLINE const char *panel_next(const struct panel_job *job, int c, int n)
+{
+    if (n + 1 < job->n_panels) return c == 0 ? (const char *)&job->x[n + 1] : NULL;
+    return c + TILE_GROUPS >= job->n_groups ? job->ahead.x : NULL;
+}
+
 /* The last of an odd number of groups goes twice, once in vain. */
 INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job, const int run)
 {
@@ -354,7 +377,7 @@ INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job,
         const bool odd = c + 1 == job->n_groups;
         for (int n = 0; n < job->n_panels; n++) {
             panel_sums *total[TILE_GROUPS] = {&job->total[n][c], odd ? &unused : &job->total[n][c + 1]};
-            struct panel_tile t = {{&job->w[c], &job->w[c + !odd]}, &job->x[n], 0};
+            struct panel_tile t = {{&job->w[c], &job->w[c + !odd]}, &job->x[n], panel_next(job, c, n), 0};
             for (; t.r0 < PANEL_ROWS; t.r0 += TILE_ROWS)
                 panel_tile_sums(f, &t, job->n_blocks, run, total, job->begin);
         }
