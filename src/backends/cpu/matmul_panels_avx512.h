@@ -4,8 +4,9 @@
  * this.  Sums wait in the lane's own memory, tile by tile, until all columns are in them: rows of out
  * lie far apart, and often a power of two apart.  What includes this says beforehand how many rows and columns
  * a panel has, how many panels stay in the first cache, and how many groups in the second, with MOST_ROWS
- * rows of their sums, and how many planes of codes it wants:
- *     enum { PANEL_ROWS = ..., PANEL_K = ..., N_PANELS = ..., PANEL_GROUPS = ..., N_PLANES = ... }; */
+ * rows of their sums and one column of panels, how many planes of codes it wants, and whether weights are asked for
+ * while those before are multiplied:
+ *     enum { PANEL_ROWS = ..., PANEL_K = ..., N_PANELS = ..., PANEL_GROUPS = ..., N_PLANES = ..., ASK_WEIGHTS = ... }; */
 #ifndef QUERN_MATMUL_PANELS_AVX512_H
 #define QUERN_MATMUL_PANELS_AVX512_H
 
@@ -149,10 +150,12 @@ INLINE void panel_rows(const struct drive *d, int64_t i, int64_t r, const int bi
  * the short way. */
 enum { STREAMED_BYTES = 4 << 20 };
 
-/* What a product asks for as it goes, a part of it for each part of a group: the next panels, or NULL, and
- * rows of the output, from the first group on, if sums are finished and will go there. */
+/* What a product asks for as it goes, a part of it for each part of a group: the next panels, or NULL, rows of
+ * the output, from the first group on, if sums are finished and will go there, and of each group's weights, of the next
+ * columns, bytes w_from to w_end - 1. */
 struct panel_ahead {
-    const char *x;
+    const char *x, *w;
+    size_t group_bytes, w_from, w_end;
     bool ask_out;
     float *out[N_PANELS * PANEL_ROWS];
 };
@@ -167,6 +170,8 @@ INLINE void panel_ask(const struct panel_ahead *a, int c, int part)
     if (part >= ASKED_PARTS) return;
     for (int at = 0; at < EACH && a->x; at += 64)
         _mm_prefetch(a->x + (c * ASKED_PARTS + part) * EACH + at, _MM_HINT_T1);
+    for (size_t at = a->w_from; at < a->w_end && part == 0; at += 64)
+        _mm_prefetch(a->w + (size_t)c * a->group_bytes + at, _MM_HINT_T1);
     for (int r = 0; r < ASKED_ROWS && a->ask_out; r++)
         __builtin_prefetch(a->out[ASKED_ROWS * part + r] + c * IMAGE_ROWS, 1);
 }
@@ -219,6 +224,16 @@ INLINE void panel_store(const struct panel_job *job, const struct matmul_tile *t
     if (stream) _mm_sfence();
 }
 
+/* Weights behind t's, `bytes` of each group, a part of them with each of n_parts. */
+INLINE void panel_ask_weights(struct panel_ahead *a, const struct matmul_tile *t, size_t bytes, size_t part, size_t n_parts)
+{
+    const size_t each = (bytes / n_parts / 64 + 1) * 64, from = part * each;
+    a->w = t->w + bytes;
+    a->group_bytes = t->group_bytes;
+    a->w_from = from;
+    a->w_end = from + each < bytes ? from + each : bytes;
+}
+
 /* A walk with as many blocks under a head. */
 INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, panel_codes codes,
                           panel_product product, const struct drive *d, int64_t i, int64_t g,
@@ -245,6 +260,9 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
             .ahead = {.x = p + N_PANELS < n_panels ? x + N_PANELS * sizeof(struct row_panel) : NULL,
                       .ask_out = store && !stream},
         };
+        if (ASK_WEIGHTS && d->j->packed && !store)
+            panel_ask_weights(&job.ahead, t, image_group_bytes(d->j->w->dtype, t->k, d->mlx_group),
+                              (size_t)(p / N_PANELS), (size_t)((n_panels + N_PANELS - 1) / N_PANELS));
         for (int64_t n = 0; n < N_PANELS * PANEL_ROWS && store; n++)
             job.ahead.out[n] =
                 matmul_row_at(d->j, i, r0 + (n < left ? n : left - 1)).out + g * IMAGE_ROWS;

@@ -6,7 +6,7 @@
 #include "backends/cpu/amx/tiles.h"
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 
-enum { PANEL_ROWS = 16, PANEL_K = 256, N_PANELS = 4, PANEL_GROUPS = 24, N_PLANES = 2 };
+enum { PANEL_ROWS = 16, PANEL_K = 256, N_PANELS = 4, PANEL_GROUPS = 24, N_PLANES = 2, ASK_WEIGHTS = 0 };
 
 #include "backends/cpu/amx/matmul_codes_amx.h"
 #include "backends/cpu/unroll.h"

@@ -7,7 +7,7 @@
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 #include "backends/cpu/unroll.h"
 
-enum { PANEL_ROWS = 12, PANEL_K = 512, N_PANELS = 2, PANEL_GROUPS = 16, N_PLANES = 1 };
+enum { PANEL_ROWS = 12, PANEL_K = 512, N_PANELS = 2, PANEL_GROUPS = 12, N_PLANES = 1, ASK_WEIGHTS = 1 };
 
 #include "backends/cpu/matmul_panels_avx512.h"
 
