@@ -145,18 +145,10 @@ static __device__ __forceinline__ void qrn_prompts_sum(const qrn_matmul_prompts_
         for (int r = 0; r < 2; r++) qrn_load_pairs<dtype>(form, panel, row + 8 * r, own[r]);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const qrn_pairs_of_block pairs[2] = {qrn_pairs_of<dtype>(own[0], 2 * half + j),
-                                                     qrn_pairs_of<dtype>(own[1], 2 * half + j)};
-                qrn_weights_of_block<dtype>(load, 2 * half + j, pairs, a[half][2 * j], a[half][2 * j + 1]);
-            }
+            qrn_weights_of_half<dtype>(load, half, own, a[half]);
             const uint64_t x = qrn_tile_by_k(s.x + places.x.at * qrn_prompts_x_bytes(N));
             qrn_barrier_wait(&s.x_full[places.x.at], places.x.parity);
-            qrn_wgmma_fence();
-#pragma unroll
-            for (int k = 0; k < 4; k++) qrn_wgmma_bf16<N, QRN_BY_K>(c, a[half][k], qrn_tile_moved(x, 32 * k), 1);
-            qrn_wgmma_commit();
+            qrn_registers_multiply<N>(c, a[half], x);
             if (half && qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(&s.panel_empty[places.panels.at]);
             qrn_wgmma_wait<1>();
             qrn_wgmma_hold(a[half ^ 1]);

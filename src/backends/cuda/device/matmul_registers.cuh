@@ -97,17 +97,6 @@ template <int N> struct qrn_registers_copies {
 
 /* --- teams of four warps multiply --- */
 
-/* c += 64 rows of weights times N rows of x, of 64 k. */
-template <int N>
-static __device__ __forceinline__ void qrn_registers_multiply(float (&c)[N / 2], const uint32_t (&a)[4][4], const char *x)
-{
-    const uint64_t tile = qrn_tile_by_k(x);
-    qrn_wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < 4; i++) qrn_wgmma_bf16<N, QRN_BY_K>(c, a[i], qrn_tile_moved(tile, 32 * i), 1);
-    qrn_wgmma_commit();
-}
-
 /* c: a warp's sums of n stages, 2^-64 times as large. */
 template <int dtype, int N>
 static __device__ __forceinline__ void qrn_registers_sum(const qrn_matmul_registers_params &p, const qrn_registers_shared &s,
@@ -138,13 +127,8 @@ static __device__ __forceinline__ void qrn_registers_sum(const qrn_matmul_regist
         for (int r = 0; r < 2; r++) qrn_load_pairs<dtype>(form, panel, row + 8 * r, own[r]);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const qrn_pairs_of_block pairs[2] = {qrn_pairs_of<dtype>(own[0], 2 * half + j),
-                                                     qrn_pairs_of<dtype>(own[1], 2 * half + j)};
-                qrn_weights_of_block<dtype>(load, 2 * half + j, pairs, a[half][2 * j], a[half][2 * j + 1]);
-            }
-            qrn_registers_multiply<N>(c, a[half], stage + half * (N * QRN_LINE));
+            qrn_weights_of_half<dtype>(load, half, own, a[half]);
+            qrn_registers_multiply<N>(c, a[half], qrn_tile_by_k(stage + half * (N * QRN_LINE)));
             qrn_wgmma_wait<1>();
             qrn_wgmma_hold(a[half ^ 1]);
             if (half == 0 && i > 0 && qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(&empty[before]);

@@ -141,4 +141,27 @@ static __device__ __forceinline__ void qrn_weights_of_block(const qrn_halfwords 
     }
 }
 
+/* Those of 64 k, the panel's first or second half; own: what qrn_load_pairs gave for both rows. */
+template <int dtype>
+static __device__ __forceinline__ void qrn_weights_of_half(const qrn_halfwords &load, int half,
+                                                           const qrn_pairs_of_block (&own)[2], uint32_t (&a)[4][4])
+{
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const qrn_pairs_of_block pairs[2] = {qrn_pairs_of<dtype>(own[0], 2 * half + j),
+                                             qrn_pairs_of<dtype>(own[1], 2 * half + j)};
+        qrn_weights_of_block<dtype>(load, 2 * half + j, pairs, a[2 * j], a[2 * j + 1]);
+    }
+}
+
+/* c += 64 rows of weights times N rows of x, of 64 k. */
+template <int N>
+static __device__ __forceinline__ void qrn_registers_multiply(float (&c)[N / 2], const uint32_t (&a)[4][4], uint64_t x)
+{
+    qrn_wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; i++) qrn_wgmma_bf16<N, QRN_BY_K>(c, a[i], qrn_tile_moved(x, 32 * i), 1);
+    qrn_wgmma_commit();
+}
+
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * How tiles of matmul_registers.cuh are cut in pieces, and where their sums go.  A unit is a panel's k of a tile; they
+ * How tiles of matmul_registers.cuh are cut in pieces, where their sums go, and which results a thread has, in
+ * matmul_prompts.cuh too.  A unit is a panel's k of a tile; they
  * are counted tile by tile. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_REGISTERS_PIECES_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_REGISTERS_PIECES_CUH
