@@ -23,6 +23,12 @@ static void run(struct qrn_device *dev, const struct qrn_matmul_args *a, const c
         fail_msg("%s: %s", what, err.text);
 }
 
+/* Not where a weight is a scale that bf16 holds, or a scale times a power of two. */
+static bool rounds_otherwise(enum qrn_dtype dtype)
+{
+    return dtype != QRN_MXFP4 && dtype != QRN_TQ1_0 && dtype != QRN_TQ2_0 && !qrn_is_mlx(dtype);
+}
+
 /* Whether the form is taken: in one order another one is, whose weights are rounded in another way. */
 static void check_form(struct mem *m, struct qrn_device *dev, const struct qrn_matmul_args *a,
                        const char *what)
@@ -47,7 +53,7 @@ static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, 
                    (int)n_rows, (int)n, (int)k);
     run(dev, &a, what);
     matmul_check_distances(&w, &a, what);
-    if (dtype == QRN_Q4_K || dtype == QRN_Q8_0) check_form(&m, dev, &a, what);
+    if (rounds_otherwise(dtype)) check_form(&m, dev, &a, what);
     matmul_check_strides(&m, dev, kernel, &a, what);
     mem_free_all(&m);
 }
