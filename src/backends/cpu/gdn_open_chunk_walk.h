@@ -97,7 +97,7 @@ struct gdn_open_steps {
     void (*decays)(const struct gdn_open_decays *);
     void (*tokens)(const struct gdn_open_tokens *);
     void (*edge)(const struct gdn_open_edge *);
-    int64_t columns_alone; /* a token alone reads rows of S0 once if they have no more: asks ahead then */
+    int64_t columns_alone; /* of S0, that a token alone takes at once: it asks ahead where rows are as long */
 };
 
 struct gdn_open_segment {
@@ -367,7 +367,7 @@ static inline void gdn_open_token_heads(const struct gdn_open_segment *g, int64_
 {
     struct gdn_open_reads reads = {
         .a = a, .rows = g->rows, .state = g->state, .n_rows = g->open + 1, .kh = kh, .end = end};
-    struct gdn_open_reads *ahead = a->v.shape[2] <= steps->columns_alone ? &reads : NULL;
+    struct gdn_open_reads *ahead = a->v.shape[2] == steps->columns_alone ? &reads : NULL;
     if (ahead) gdn_open_ask(ahead, GDN_READS_AHEAD);
     for (; kh < end; kh++) gdn_open_whole_head(g, kh, a, z, ahead, steps);
 }
