@@ -364,8 +364,9 @@ static inline void drive_take(struct drive_part *p, const struct matmul_job *j, 
 
 /* Whether lanes take some groups at a time, in turns, so that none waits for one that is slower.  With a few rows reading
  * packed weights takes as long as multiplying them: long runs of groups, at most FEW_GROUPS, are still lines of memory.
- * Fewer rows are bound by reading, and a lane has one line. */
-enum { TURNS_FROM_ROWS = 4, FEW_GROUPS = 64 };
+ * Fewer rows are bound by reading, and a lane has one line.  With MANY_TURN_ROWS rows each turn walks over all of x, and
+ * units multiply two or four groups at once: turns are of MANY_TURN groups and multiples, if there are enough for all lanes. */
+enum { TURNS_FROM_ROWS = 4, FEW_GROUPS = 64, MANY_TURN_ROWS = 24, MANY_TURN = 4 };
 static inline bool drive_in_turns(const struct qrn_cpu_lane *lane, const struct matmul_job *j)
 {
     return lane->n > 1 && j->k > 0 && j->most_rows >= TURNS_FROM_ROWS;
@@ -391,8 +392,9 @@ static inline bool drive_next(const struct qrn_cpu_lane *lane, const struct matm
             t->from += n_rows ? n_groups : 0;
             t->rows += n_rows;
         }
-        const int64_t most = matmul_n_rows(j, t->i) >= many_rows ? many_groups : few_groups;
-        const int64_t left = t->from + n_groups - at, part = (total - at) / (2 * lane->n) + 1;
+        const int64_t n_rows = matmul_n_rows(j, t->i), most = n_rows >= many_rows ? many_groups : few_groups;
+        const int64_t each = n_rows >= MANY_TURN_ROWS && total >= 4 * MANY_TURN * lane->n ? MANY_TURN : 1;
+        const int64_t left = t->from + n_groups - at, part = ((total - at) / (2 * lane->n * each) + 1) * each;
         const int64_t n = most < part ? most : part;
         t->n = (int)(n < left ? n : left);
         t->g = at - t->from;
