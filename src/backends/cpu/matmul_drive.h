@@ -440,11 +440,13 @@ static inline void drive_products(const struct qrn_cpu_lane *lane, const struct 
         return;
     }
     for (int64_t i = 0; i < j->n_matrices && part.from < part.high; i++) {
-        const int64_t most = drive_many(j, u, i) ? u->many_groups : u->chunk_groups;
+        const bool many = drive_many(j, u, i);
+        const int64_t most = many ? u->many_groups : u->chunk_groups;
         int64_t begin, end;
         drive_take(&part, j, i, &begin, &end);
         const int64_t n_chunks = (end - begin + most - 1) / most;
-        const int64_t chunk = n_chunks ? (end - begin + n_chunks - 1) / n_chunks : 0;
+        const int64_t equal = n_chunks ? (end - begin + n_chunks - 1) / n_chunks : 0;
+        const int64_t chunk = many ? (equal + MANY_TURN - 1) / MANY_TURN * MANY_TURN : equal;
         for (int64_t g = begin; g < end; g += chunk)
             drive_chunk(d, i, g, (int)(end - g < chunk ? end - g : chunk));
     }

@@ -150,30 +150,50 @@ INLINE void panel_rows(const struct drive *d, int64_t i, int64_t r, const int bi
  * the short way. */
 enum { STREAMED_BYTES = 4 << 20 };
 
-/* What a product asks for as it goes, a part of it for each part of a group: the next panels, or NULL, rows of
- * the output, from the first group on, if sums are finished and will go there, and of each group's weights, of the next
- * columns, bytes w_from to w_end - 1. */
+/* What a product asks for as it goes, a part of it for each part of a group: the next panels, or NULL, and of each
+ * group's weights, of the next columns, bytes w_from to w_end - 1. */
 struct panel_ahead {
     const char *x, *w;
     size_t group_bytes, w_from, w_end;
-    bool ask_out;
+};
+
+/* Panels that meet groups: n_blocks blocks, `run` of them under one head; the sums of panel p with
+ * group c, new or continued, are total[p][c].  With the last columns they are finished (`end`) and go to n_rows rows
+ * of the output, `stream`: past the caches, to 64 aligned bytes at a time.  out: these rows from the first group on, n outputs
+ * each; where there are fewer than the panels have, the last one again. */
+struct panel_job {
+    const struct weight_panel *w;
+    const struct row_panel *x;
+    int n_panels, n_groups, n_rows;
+    int64_t n_blocks, n;
+    panel_sums (*total)[PANEL_GROUPS];
+    bool begin, end, stream;
+    struct panel_ahead ahead;
     float *out[N_PANELS * PANEL_ROWS];
 };
 
 enum { ASKED_ROWS = PANEL_ROWS, ASKED_PARTS = N_PANELS };
 
-/* Part `part` of those that group c asks for. */
-INLINE void panel_ask(const struct panel_ahead *a, int c, int part)
+/* Part `part` of those that group c asks for; rows of the output among them. */
+INLINE void panel_ask(const struct panel_job *j, int c, int part)
 {
     enum { ALL = N_PANELS * sizeof(struct row_panel), PARTS = PANEL_GROUPS * ASKED_PARTS };
     enum { EACH = ALL / PARTS / 64 * 64 }; /* a line more each costs AMX 3 % of a prompt */
+    const struct panel_ahead *a = &j->ahead;
     if (part >= ASKED_PARTS) return;
     for (int at = 0; at < EACH && a->x; at += 64)
         _mm_prefetch(a->x + (c * ASKED_PARTS + part) * EACH + at, _MM_HINT_T1);
     for (size_t at = a->w_from; at < a->w_end && part == 0; at += 64)
         _mm_prefetch(a->w + (size_t)c * a->group_bytes + at, _MM_HINT_T1);
-    for (int r = 0; r < ASKED_ROWS && a->ask_out; r++)
-        __builtin_prefetch(a->out[ASKED_ROWS * part + r] + c * IMAGE_ROWS, 1);
+    for (int r = 0; r < ASKED_ROWS && j->end && !j->stream; r++)
+        __builtin_prefetch(j->out[ASKED_ROWS * part + r] + c * IMAGE_ROWS, 1);
+}
+
+/* Which outputs of group c there are. */
+INLINE __mmask16 panel_mask(const struct panel_job *j, int c)
+{
+    const int64_t left = j->n - c * IMAGE_ROWS;
+    return (__mmask16)(left >= 16 ? 0xffffu : left > 0 ? (1u << left) - 1u : 0u);
 }
 
 /* sum and the sums of minima of a row, the run of blocks from b on, whose factors are t. */
@@ -188,40 +208,15 @@ INLINE __m512i panel_minima(const struct matmul_form f, __m512i sum, const __m51
     return sum;
 }
 
-/* Panels that meet groups: n_blocks blocks, `run` of them under one head; the sums of panel p with
- * group c, new or continued, are total[p][c]. */
-struct panel_job {
-    const struct weight_panel *w;
-    const struct row_panel *x;
-    int n_panels, n_groups;
-    int64_t n_blocks;
-    panel_sums (*total)[PANEL_GROUPS];
-    bool begin;
-    struct panel_ahead ahead;
-};
-
+/* A product of all; finished sums are where they belong. */
 typedef void panel_product(const struct matmul_form f, const struct panel_job *job, const int run);
 
-INLINE void panel_store_16(float *out, __mmask16 mask, bool stream, __m512 sums)
+/* Whether rows of the output may go past the caches: a whole lot of them, aligned. */
+INLINE bool panel_streams(const struct panel_job *job)
 {
-    if (stream && mask == 0xffff && (uintptr_t)out % 64 == 0)
-        _mm512_stream_ps(out, sums);
-    else
-        _mm512_mask_storeu_ps(out, mask, sums);
-}
-
-/* Finished sums to the rows they belong to, of which n_rows are left. */
-INLINE void panel_store(const struct panel_job *job, const struct matmul_tile *t, int64_t n_rows,
-                        bool stream)
-{
-    for (int64_t n = 0; n < n_rows && n < job->n_panels * PANEL_ROWS; n++)
-        for (int c = 0; c < t->n_groups; c++) {
-            const int64_t left = t->n - c * IMAGE_ROWS;
-            const __mmask16 mask = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
-            panel_store_16(job->ahead.out[n] + c * IMAGE_ROWS, mask, stream,
-                           _mm512_load_ps(job->total[n / PANEL_ROWS][c][n % PANEL_ROWS]));
-        }
-    if (stream) _mm_sfence();
+    bool aligned = true;
+    for (int r = 0; r < job->n_rows; r++) aligned = aligned && (uintptr_t)job->out[r] % 64 == 0;
+    return aligned && job->n_rows == job->n_panels * PANEL_ROWS && job->n == (int64_t)job->n_groups * IMAGE_ROWS;
 }
 
 /* Weights behind t's, `bytes` of each group, a part of them with each of n_parts. */
@@ -244,7 +239,7 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
     for (int c = 0; c < t->n_groups; c++)
         panel_unpack(f, t->w + (size_t)c * t->group_bytes, t->k, blocks, t->ahead, codes,
                      &own->w[c]);
-    const bool store = k0 + t->k == d->j->k;
+    const bool end = k0 + t->k == d->j->k;
     const bool stream = d->j->n * matmul_n_rows(d->j, i) >= STREAMED_BYTES / (int)sizeof(float);
     for (int p = 0; p < n_panels; p += N_PANELS) {
         const int64_t r0 = r + p * PANEL_ROWS, left = n_rows - p * PANEL_ROWS;
@@ -254,20 +249,22 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
             .x = (const void *)x,
             .n_panels = n_panels - p < N_PANELS ? n_panels - p : N_PANELS,
             .n_groups = t->n_groups,
+            .n_rows = (int)(left < N_PANELS * PANEL_ROWS ? left : N_PANELS * PANEL_ROWS),
             .n_blocks = t->k / 32,
+            .n = t->n,
             .total = &own->sums[p],
             .begin = t->begin,
-            .ahead = {.x = p + N_PANELS < n_panels ? x + N_PANELS * sizeof(struct row_panel) : NULL,
-                      .ask_out = store && !stream},
+            .end = end,
+            .ahead = {.x = p + N_PANELS < n_panels ? x + N_PANELS * sizeof(struct row_panel) : NULL},
         };
-        if (ASK_WEIGHTS && d->j->packed && !store)
+        if (ASK_WEIGHTS && d->j->packed && !end)
             panel_ask_weights(&job.ahead, t, image_group_bytes(d->j->w->dtype, t->k, d->mlx_group),
                               (size_t)(p / N_PANELS), (size_t)((n_panels + N_PANELS - 1) / N_PANELS));
-        for (int64_t n = 0; n < N_PANELS * PANEL_ROWS && store; n++)
-            job.ahead.out[n] =
-                matmul_row_at(d->j, i, r0 + (n < left ? n : left - 1)).out + g * IMAGE_ROWS;
+        for (int64_t n = 0; n < N_PANELS * PANEL_ROWS && end; n++)
+            job.out[n] = matmul_row_at(d->j, i, r0 + (n < left ? n : left - 1)).out + g * IMAGE_ROWS;
+        job.stream = end && stream && panel_streams(&job);
         product(f, &job, blocks < 4 ? (int)blocks : 4);
-        if (store) panel_store(&job, t, left, stream);
+        if (job.stream) _mm_sfence();
     }
 }
 

@@ -150,7 +150,7 @@ INLINE void product_by_blocks(const struct matmul_form f, const struct panel_job
                 STEP(2, 1, 4, 6, &before, 3);
                 end_unit(&before, p);
                 STEP(3, 2, 5, 7, &u, 0);
-                panel_ask(&j->ahead, c, part);
+                panel_ask(j, c, part);
                 before = u;
             }
         }
@@ -256,7 +256,7 @@ INLINE void product_by_runs(const struct matmul_form f, const struct panel_job *
                                        .b = b,
                                        .mask = j->begin && b < 4 ? 0 : 0xffff};
                 multiply_unit(f, &u, &before, &t[turn], &t[turn ^ 1], n, run);
-                panel_ask(&j->ahead, c, part);
+                panel_ask(j, c, part);
                 before = u;
             }
     }
@@ -265,16 +265,28 @@ INLINE void product_by_runs(const struct matmul_form f, const struct panel_job *
     for (int part = 0; part < 4 * n; part++) finish_part(f, &before, &h, &t[turn ^ 1], run, part);
 }
 
+/* Finished sums to the rows that they belong to. */
+INLINE void store_sums(const struct panel_job *j)
+{
+    for (int r = 0; r < j->n_rows; r++)
+        for (int c = 0; c < j->n_groups; c++) {
+            const __m512 sums = _mm512_load_ps(j->total[r / PANEL_ROWS][c][r % PANEL_ROWS]);
+            float *out = j->out[r] + c * IMAGE_ROWS;
+            if (j->stream)
+                _mm512_stream_ps(out, sums);
+            else
+                _mm512_mask_storeu_ps(out, panel_mask(j, c), sums);
+        }
+}
+
 /* All rows of some panels against some groups. */
 INLINE void product_tiles(const struct matmul_form f, const struct panel_job *j, const int run)
 {
     const int pairs = j->n_panels / 2 * 2;
-    if (run == 1) {
-        product_by_blocks(f, j);
-        return;
-    }
-    if (pairs) product_by_runs(f, j, 2, run, 0, pairs);
-    if (pairs < j->n_panels) product_by_runs(f, j, 1, run, pairs, j->n_panels);
+    if (run == 1) product_by_blocks(f, j);
+    if (run > 1 && pairs) product_by_runs(f, j, 2, run, 0, pairs);
+    if (run > 1 && pairs < j->n_panels) product_by_runs(f, j, 1, run, pairs, j->n_panels);
+    if (j->end) store_sums(j);
 }
 
 #define X(NAME, bits, blocks, head, sub, offset, levels)                                        \

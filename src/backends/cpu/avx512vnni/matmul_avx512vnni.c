@@ -266,6 +266,11 @@ struct panel_tile {
     const struct row_panel *x;
     const char *next; /* the panel that comes into the first cache meanwhile, a part with each tile of this one, or NULL */
     int r0;           /* of the panel's rows the first */
+    /* Finished sums: rows of the output from the first group on, of which n_rows are there; NULL: sums go on. */
+    float *const *out;
+    int n_rows;
+    bool stream;
+    __mmask16 mask[TILE_GROUPS];
 };
 
 /* What a tile asks for as it comes to blocks b and on: a step of 128 k. */
@@ -338,6 +343,20 @@ INLINE void panel_run(const struct matmul_form f, const struct panel_tile *tile,
     }
 }
 
+/* Finished sums of a tile to where they belong. */
+INLINE void tile_store(const struct panel_tile *t, const __m512 *acc)
+{
+    UNROLL_16
+    for (int i = 0; i < PANEL_ROWS; i++) {
+        const int r = i % TILE_ROWS, c = i / TILE_ROWS;
+        float *out = t->out[r] + c * IMAGE_ROWS;
+        if (t->stream)
+            _mm512_stream_ps(out, acc[i]);
+        else
+            _mm512_mask_storeu_ps(out, r < t->n_rows ? t->mask[c] : 0, acc[i]);
+    }
+}
+
 /* The same for all blocks; total: of each group, asked for before the first ones are wanted.  Every count is constant, so
  * that no sum of a step goes to memory. */
 INLINE void panel_tile_sums(const struct matmul_form f, const struct panel_tile *t, int64_t n_blocks, const int run,
@@ -353,11 +372,17 @@ INLINE void panel_tile_sums(const struct matmul_form f, const struct panel_tile 
         for (int i = 0; i < 4; i += run) panel_run(f, t, b + i, run, i == 0, p);
         UNROLL_16
         for (int i = 0; i < PANEL_ROWS; i++) {
-            float *sums = (*total[i / TILE_ROWS])[t->r0 + i % TILE_ROWS];
+            const float *sums = (*total[i / TILE_ROWS])[t->r0 + i % TILE_ROWS];
             const __m512 acc = begin && b == 0 ? _mm512_setzero_ps() : _mm512_load_ps(sums);
             const __m512 d = _mm512_set1_ps(t->x->d[b / 4][t->r0 + i % TILE_ROWS]);
-            _mm512_store_ps(sums, _mm512_fmadd_ps(p[i], d, acc));
+            p[i] = _mm512_fmadd_ps(p[i], d, acc);
         }
+        if (t->out && b + 4 >= n_blocks) {
+            tile_store(t, p);
+            return;
+        }
+        UNROLL_16
+        for (int i = 0; i < PANEL_ROWS; i++) _mm512_store_ps((*total[i / TILE_ROWS])[t->r0 + i % TILE_ROWS], p[i]);
     }
 }
 
@@ -377,12 +402,23 @@ INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job,
         const bool odd = c + 1 == job->n_groups;
         for (int n = 0; n < job->n_panels; n++) {
             panel_sums *total[TILE_GROUPS] = {&job->total[n][c], odd ? &unused : &job->total[n][c + 1]};
-            struct panel_tile t = {{&job->w[c], &job->w[c + !odd]}, &job->x[n], panel_next(job, c, n), 0};
-            for (; t.r0 < PANEL_ROWS; t.r0 += TILE_ROWS)
+            struct panel_tile t = {
+                .w = {&job->w[c], &job->w[c + !odd]},
+                .x = &job->x[n],
+                .next = panel_next(job, c, n),
+                .stream = job->stream,
+                .mask = {panel_mask(job, c), odd ? 0 : panel_mask(job, c + 1)},
+            };
+            for (int r; t.r0 < PANEL_ROWS && (r = n * PANEL_ROWS + t.r0) < job->n_rows; t.r0 += TILE_ROWS) {
+                float *out[TILE_ROWS];
+                for (int i = 0; i < TILE_ROWS && job->end; i++) out[i] = job->out[r + i] + c * IMAGE_ROWS;
+                t.out = job->end ? out : NULL;
+                t.n_rows = job->n_rows - r;
                 panel_tile_sums(f, &t, job->n_blocks, run, total, job->begin);
+            }
         }
         for (int part = 0; part < (odd ? 1 : TILE_GROUPS) * ASKED_PARTS; part++)
-            panel_ask(&job->ahead, c + part / ASKED_PARTS, part % ASKED_PARTS);
+            panel_ask(job, c + part / ASKED_PARTS, part % ASKED_PARTS);
     }
 }
 
