@@ -131,6 +131,8 @@ static inline struct matmul_row matmul_row_at(const struct matmul_job *j, int64_
     if (j->ids) {
         i_out = j->slots[j->first[i] + r];
         i_x = j->x_per_token == j->top_k ? i_out : i_out / j->top_k;
+    } else if (j->n_matrices == 1) {
+        i_x = i_out = r;
     } else {
         const int64_t batch = r / j->m, i2 = i % j->w2 * j->r2 + batch % j->r2;
         const int64_t i3 = i / j->w2 * j->r3 + batch / j->r2;

@@ -15,7 +15,7 @@
 #include "backends/cpu/matmul_drive.h"
 #include "backends/cpu/unroll.h"
 
-enum { PANEL_BLOCKS = PANEL_K / 32, MOST_ROWS = 528 };
+enum { PANEL_BLOCKS = PANEL_K / 32, PANEL_ACTS = PANEL_BLOCKS / 4, MOST_ROWS = 528 };
 
 /* A group: codes of 32 k as v[q] of matmul_image.h, as the product wants them; small integers s, if
  * there are any, of blocks (the first) or their halves; factors t of minima in pairs of 16 bits, those
@@ -32,9 +32,9 @@ struct weight_panel {
  * of their eight halves; codes of 64 k side by side. */
 struct row_panel {
     int8_t q[PANEL_BLOCKS / 2][PANEL_ROWS][64];
-    float d[PANEL_BLOCKS / 4][PANEL_ROWS];
-    int16_t sum[PANEL_BLOCKS / 4][PANEL_ROWS][8];
-    int32_t of_bias[PANEL_BLOCKS / 4][PANEL_ROWS][8];
+    float d[PANEL_ACTS][PANEL_ROWS];
+    int16_t sum[PANEL_ACTS][PANEL_ROWS][8];
+    int32_t of_bias[PANEL_ACTS][PANEL_ROWS][8];
 };
 
 /* Sums of a panel's rows with a group, an output a lane. */
@@ -136,13 +136,17 @@ INLINE void panel_rows(const struct drive *d, int64_t i, int64_t r, const int bi
     static const struct qrn_q8_act none;
     const struct matmul_form *f = qrn_matmul_form(d->j->w->dtype);
     const int64_t blocks = image_blocks(f, d->mlx_group), n_rows = matmul_n_rows(d->j, i) - r;
+    const int64_t n_acts = matmul_act_blocks(d->j);
+    const struct qrn_q8_act *x[PANEL_ROWS];
     for (int c = 0; c < PANEL_ROWS; c++) {
         const struct matmul_row row = matmul_row_at(d->j, i, c < n_rows ? r + c : r);
-        const struct qrn_q8_act *x = drive_x(d, &row, 0);
-        for (int64_t b = 0; b < matmul_act_blocks(d->j); b++) {
-            struct row_panel *out = (void *)drive_panel(d, i, r, b * QRN_Q8_ACT_BLOCK);
-            panel_act(*f, blocks, bias, c < n_rows ? x + b : &none, out, b % (PANEL_BLOCKS / 4), c);
-        }
+        x[c] = drive_x(d, &row, 0);
+    }
+    for (int64_t b0 = 0; b0 < n_acts; b0 += PANEL_ACTS) {
+        struct row_panel *out = (void *)drive_panel(d, i, r, b0 * QRN_Q8_ACT_BLOCK);
+        const int n = (int)(n_acts - b0 < PANEL_ACTS ? n_acts - b0 : PANEL_ACTS);
+        for (int c = 0; c < PANEL_ROWS; c++)
+            for (int b = 0; b < n; b++) panel_act(*f, blocks, bias, c < n_rows ? x[c] + b0 + b : &none, out, b, c);
     }
 }
 

@@ -12,15 +12,15 @@ static inline int64_t qrn_n_rows(const struct qrn_tensor *t)
     return n;
 }
 
-/* Element offset of row r; for types of one element per block. */
+/* Element offset of row r, one that there is; for types of one element per block. */
 static inline int64_t qrn_row_at(const struct qrn_tensor *t, int64_t r)
 {
     int64_t at = 0;
-    for (int i = t->n_dims - 2; i >= 0; i--) {
+    for (int i = t->n_dims - 2; i > 0; i--) {
         at += r % t->shape[i] * t->stride[i];
         r /= t->shape[i];
     }
-    return at;
+    return t->n_dims > 1 ? at + r * t->stride[0] : 0;
 }
 
 /* Row r of a float32 tensor; NULL when the tensor is absent. */

@@ -397,7 +397,8 @@ INLINE const char *panel_next(const struct panel_job *job, int c, int n)
 /* The last of an odd number of groups goes twice, once in vain. */
 INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job, const int run)
 {
-    _Alignas(64) panel_sums unused = {{0}};
+    _Alignas(64) panel_sums unused;
+    if (job->n_groups % TILE_GROUPS) memset(unused, 0, sizeof unused);
     for (int c = 0; c < job->n_groups; c += TILE_GROUPS) {
         const bool odd = c + 1 == job->n_groups;
         for (int n = 0; n < job->n_panels; n++) {
