@@ -128,32 +128,39 @@ static inline size_t bf16_scratch_bytes(const struct matmul_job *j, const struct
     return matmul_slots_bytes(j) + panels * (bf16_alone(j) ? n : 1) + bf16_lane_bytes(j, u) * n;
 }
 
-/* To the nearest bf16, halves to even, as the upper half of a word. */
-static inline uint32_t bf16_round(uint32_t bits)
+/* To the nearest bf16, halves to even. */
+static inline uint16_t bf16_round(uint32_t bits)
 {
     const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    return nan ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u);
+    return (uint16_t)((nan ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* Columns 0 .. 3 of four, the first in the lowest bits: 2, 0, 3, 1. */
+static inline uint64_t bf16_four(uint64_t x)
+{
+    const uint64_t half = 0xffff;
+    return (x >> 32 & half) | (x & half) << 16 | (x >> 16 & half << 32) | (x & half << 16) << 32;
 }
 
 /* 32 columns of a row of x. */
 static inline void bf16_put_block(const void *x, bool is_bf16, enum bf16_x form, void *out)
 {
-    static const int8_t fours[4] = {2, 0, 3, 1};
-    uint32_t bits[BF16_BLOCK];
-    uint16_t *halves = out;
+    uint16_t halves[BF16_BLOCK];
+    uint64_t fours[BF16_BLOCK / 4];
     if (is_bf16) {
-        for (int i = 0; i < BF16_BLOCK; i++) bits[i] = (uint32_t)((const uint16_t *)x)[i] << 16;
+        memcpy(halves, x, sizeof halves);
     } else {
+        uint32_t bits[BF16_BLOCK];
         memcpy(bits, x, sizeof bits);
-        for (int i = 0; i < BF16_BLOCK; i++) bits[i] = bf16_round(bits[i]);
+        for (int i = 0; i < BF16_BLOCK; i++) halves[i] = bf16_round(bits[i]);
     }
-    if (form == BF16_FLOATS)
-        for (int i = 0; i < BF16_BLOCK; i++) ((uint32_t *)out)[i] = bits[i] & 0xffff0000u;
-    else if (form == BF16_PAIRS)
-        for (int i = 0; i < BF16_BLOCK; i++) halves[i] = (uint16_t)(bits[i] >> 16);
-    else
-        for (int i = 0; i < BF16_BLOCK; i++)
-            halves[i] = (uint16_t)(bits[i / 4 * 4 + fours[i % 4]] >> 16);
+    if (form == BF16_FLOATS) {
+        for (int i = 0; i < BF16_BLOCK; i++) ((uint32_t *)out)[i] = (uint32_t)halves[i] << 16;
+        return;
+    }
+    memcpy(fours, halves, sizeof fours);
+    for (int i = 0; i < BF16_BLOCK / 4 && form == BF16_FOURS; i++) fours[i] = bf16_four(fours[i]);
+    memcpy(out, fours, sizeof fours);
 }
 
 /* Rows r .. of those that a matrix meets share a panel. */

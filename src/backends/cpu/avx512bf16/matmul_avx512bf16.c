@@ -19,14 +19,23 @@ struct chains {
     __m512i even, odd;
 };
 
+/* In words 0 .. 15 twice where they begin among 32 halves. */
+INLINE __m512i halves_in_order(void)
+{
+    const __m512i words = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_mullo_epi32(words, _mm512_set1_epi32(0x00020002));
+}
+
 /* The columns k .. k + 3 of an image. */
 INLINE struct chains load_chains(const char *w)
 {
-    const __mmask32 upper = 0xaaaaaaaa;
+    /* halves of `second` are 32 and on */
+    const __m512i even = _mm512_add_epi16(_mm512_set1_epi32(0x00000020), halves_in_order()),
+                  odd = _mm512_add_epi16(_mm512_set1_epi32(0x00010021), halves_in_order());
     const __m512i first = _mm512_loadu_si512(w), second = _mm512_loadu_si512(w + 64);
     return (struct chains){
-        .even = _mm512_mask_blend_epi16(upper, second, _mm512_slli_epi32(first, 16)),
-        .odd = _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(second, 16), first),
+        .even = _mm512_permutex2var_epi16(first, even, second),
+        .odd = _mm512_permutex2var_epi16(first, odd, second),
     };
 }
 
