@@ -407,7 +407,7 @@ INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job,
                 .w = {&job->w[c], &job->w[c + !odd]},
                 .x = &job->x[n],
                 .next = panel_next(job, c, n),
-                .stream = job->stream,
+                .stream = job->stream && !odd,
                 .mask = {panel_mask(job, c), odd ? 0 : panel_mask(job, c + 1)},
             };
             for (int r; t.r0 < PANEL_ROWS && (r = n * PANEL_ROWS + t.r0) < job->n_rows; t.r0 += TILE_ROWS) {
