@@ -54,11 +54,15 @@ static void convert(const char *w, int64_t n_blocks, char *out)
     }
 }
 
+/* sum + the products of w with the pair at x, which the instruction repeats by itself: gcc makes two of it, and the fewer
+ * instructions there are, the more weights are under way. */
 INLINE __m512 dot(__m512 sum, __m512i w, const char *x)
 {
-    int32_t pair;
-    memcpy(&pair, x, sizeof pair);
-    return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)_mm512_set1_epi32(pair));
+    const struct pair {
+        char bytes[4];
+    } *pair = (const void *)x;
+    __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*pair));
+    return sum;
 }
 
 /* acc += the sums of one block; x: rows of 64 bytes. */

@@ -88,6 +88,17 @@ INLINE void few_sums(const struct matmul_form f, const struct matmul_tile *t, co
     }
 }
 
+/* sum + the products of v with the four codes at x, which the instruction repeats by itself: gcc makes two of it, and the
+ * fewer instructions there are, the more weights are under way. */
+INLINE __m512i dot_512(__m512i sum, __m512i v, const int8_t *x)
+{
+    const struct four {
+        int8_t codes[4];
+    } *four = (const void *)x;
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(v), "m"(*four));
+    return sum;
+}
+
 /* Block i of x's blocks, 32 k, against 16 weight rows: codes at `codes`, small integers w; added to
  * isum.  Rows inside, so that no sum waits for the one before it; codes are unpacked where they are
  * needed, for registers are few.  Where sums begin: at starts[r][at], that of its second half behind it; NULL: at 0. */
@@ -114,7 +125,7 @@ INLINE void add_block(const struct matmul_form f, const char *codes, const struc
             if (f.levels != LEVELS_LINEAR) v = _mm512_shuffle_epi8(table, v);
             UNROLL
             for (int r = 0; r < n_rows; r++)
-                dots[r] = _mm512_dpbusd_epi32(dots[r], v, broadcast_512(x[r]->q + 32 * i + 4 * q));
+                dots[r] = dot_512(dots[r], v, x[r]->q + 32 * i + 4 * q);
         }
         UNROLL
         for (int r = 0; r < n_rows; r++)
