@@ -158,9 +158,9 @@ static inline void emulated_wgmma(bool is_bf16, float *c, int n_columns, const u
         emulated_wgmma(#type[0] == 'b', c, N, a, b, b_way, adds);                                   \
     }
 #define EMULATED_WGMMA_TYPE(type)                                                      \
-    EMULATED_WGMMA(32, type) EMULATED_WGMMA(64, type) EMULATED_WGMMA(128, type)        \
-    EMULATED_WGMMA(160, type) EMULATED_WGMMA(192, type) EMULATED_WGMMA(224, type)      \
-    EMULATED_WGMMA(256, type)
+    EMULATED_WGMMA(32, type) EMULATED_WGMMA(64, type) EMULATED_WGMMA(96, type)         \
+    EMULATED_WGMMA(128, type) EMULATED_WGMMA(160, type) EMULATED_WGMMA(192, type)      \
+    EMULATED_WGMMA(224, type) EMULATED_WGMMA(256, type)
 EMULATED_WGMMA_TYPE(bf16)
 EMULATED_WGMMA_TYPE(f16)
 

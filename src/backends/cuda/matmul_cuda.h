@@ -44,7 +44,7 @@ struct qrn_matmul_params {
     struct qrn_rows_shape out_shape;
     struct qrn_rows x, out;
     int32_t x_dtype, acts; /* enum qrn_act_kind */
-    int32_t any_order, rest;
+    int32_t any_order, even_tiles; /* even_tiles: by expert */
     int64_t n_x;
     /* plain products: rows of x, batches of x, matrices along dimension -3, ratios */
     int64_t n_matrices, most_rows, m, m2, w2, r2, r3;
@@ -52,7 +52,8 @@ struct qrn_matmul_params {
     uint64_t ids;
     int64_t ids_stride, n_slots, top_k, x_per_token; /* ids_stride in elements */
     /* by expert, grouped: slots of matrix e are slots[first[e]] .. slots[first[e + 1] - 1]; e =
-     * n_matrices: those whose id is none.  tiles: (matrix, first slot) of each tile of rows. */
+     * n_matrices: those whose id is none.  tiles: (matrix, first slot) of each tile of rows, ascending.  Even ones: (matrix,
+     * first slot, slots, 0), as many slots in each of a matrix's, to the next 8, those of many first. */
     uint64_t first, slots, tiles;
     int64_t n_tiles; /* tiles of rows in all, at most */
     int32_t grouped, tile_rows;

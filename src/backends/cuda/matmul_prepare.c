@@ -60,7 +60,8 @@ static size_t list_bytes(const struct qrn_matmul_params *p)
 size_t qrn_cuda_slots_bytes(const struct qrn_matmul_params *p)
 {
     if (!p->grouped) return 0;
-    return first_bytes(p) + list_bytes(p) + whole((size_t)p->n_tiles * 2 * sizeof(int32_t));
+    return first_bytes(p) + list_bytes(p) +
+           whole((size_t)p->n_tiles * (p->even_tiles ? 4 : 2) * sizeof(int32_t));
 }
 
 void qrn_cuda_sort_slots(struct qrn_cuda_stream *s, CUdeviceptr scratch,
@@ -69,7 +70,9 @@ void qrn_cuda_sort_slots(struct qrn_cuda_stream *s, CUdeviceptr scratch,
     static const struct qrn_cuda_function list = {qrn_cuda_image_matmul_prepare,
                                                   "qrn_matmul_list_slots", 0},
                                           cut = {qrn_cuda_image_matmul_prepare,
-                                                 "qrn_matmul_cut_slots", 0};
+                                                 "qrn_matmul_cut_slots", 0},
+                                          cut_evenly = {qrn_cuda_image_matmul_prepare,
+                                                        "qrn_matmul_cut_slots_evenly", 0};
     if (!p->grouped) return;
     p->first = scratch;
     p->slots = p->first + first_bytes(p);
@@ -77,5 +80,5 @@ void qrn_cuda_sort_slots(struct qrn_cuda_stream *s, CUdeviceptr scratch,
     const struct qrn_cuda_grid one = {.n_blocks = 1, .n_threads = QRN_SORT_THREADS},
                                all = {.n_blocks = p->n_matrices + 1, .n_threads = QRN_SORT_THREADS};
     qrn_cuda_launch(s, &list, all, p);
-    qrn_cuda_launch(s, &cut, one, p);
+    qrn_cuda_launch(s, p->even_tiles ? &cut_evenly : &cut, one, p);
 }

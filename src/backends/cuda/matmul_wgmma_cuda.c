@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * matmul and matmul_id of many rows on Hopper's tensor cores: bf16 weights in rows, and packed ones, with
  * activations rounded to bf16. */
+#include "backends/cuda/matmul_experts.h"
 #include "backends/cuda/matmul_prepare.h"
 #include "backends/cuda/matmul_prompts.h"
 #include "backends/cuda/matmul_wgmma_cuda.h"
@@ -147,6 +148,7 @@ _Static_assert((int)QRN_PROMPTS_MOST_BLOCKS <= (int)MOST_PARTS &&
 
 static size_t scratch(struct qrn_matmul_params *p)
 {
+    if (qrn_cuda_experts_take(p)) return qrn_cuda_experts_scratch(p);
     qrn_cuda_cut_rows(p, 128, true);
     const size_t partials = may_have_parts(p) ? MOST_PARTS * partial_bytes() : 0;
     return x_bytes(p) + whole(qrn_cuda_slots_bytes(p)) + partials;
@@ -277,6 +279,11 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
     if (rows_of(job) == 0 || job->w.n == 0) return;
     if (qrn_cuda_prompts_take(job, n_blocks)) {
         run_prompts(s, job);
+        return;
+    }
+    if (qrn_cuda_experts_take(job)) {
+        qrn_cuda_list_experts(s, job);
+        qrn_cuda_queue_experts(s, job, NULL);
         return;
     }
     const struct cut cut = choose_cut(job, n_blocks);

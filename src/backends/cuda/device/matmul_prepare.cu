@@ -156,3 +156,26 @@ QRN_DEVICE_FUNCTION(qrn_matmul_cut_slots, QRN_SORT_THREADS, 1, qrn_matmul_params
     }
     for (int64_t i = n_tiles + threadIdx.x; i < p.n_tiles; i += QRN_SORT_THREADS) tiles[2 * i] = tiles[2 * i + 1] = -1;
 }
+
+/* The same of even tiles, those of more than three quarters of tile_rows first, then of more than a half .. */
+QRN_DEVICE_FUNCTION(qrn_matmul_cut_slots_evenly, QRN_SORT_THREADS, 1, qrn_matmul_params)
+{
+    enum { CLASSES = 4 };
+    __shared__ int32_t shared[QRN_SORT_WARPS];
+    const int32_t *first = (const int32_t *)p.first;
+    int4 *tiles = (int4 *)p.tiles;
+    int32_t n_tiles = 0;
+    for (int of = CLASSES - 1; of >= 0; of--)
+        for (int64_t begin = 0; begin <= p.n_matrices; begin += QRN_SORT_THREADS) {
+            const int64_t e = begin + threadIdx.x;
+            const int32_t at = e <= p.n_matrices ? first[e] : 0, n = e <= p.n_matrices ? first[e + 1] - at : 0,
+                          n_all = (n + p.tile_rows - 1) / p.tile_rows, each = n ? ((n + n_all - 1) / n_all + 7) / 8 * 8 : 8,
+                          n_own = (min(each, n) - 1) * CLASSES / p.tile_rows == of ? n_all : 0;
+            int32_t total;
+            const int32_t mine = n_tiles + sum_so_far(n_own, shared, &total) - n_own;
+            for (int32_t i = 0; i < n_own; i++)
+                tiles[mine + i] = make_int4((int32_t)e, at + i * each, min(each, n - i * each), 0);
+            n_tiles += total;
+        }
+    for (int64_t i = n_tiles + threadIdx.x; i < p.n_tiles; i += QRN_SORT_THREADS) tiles[i] = make_int4(0, 0, 0, 0);
+}

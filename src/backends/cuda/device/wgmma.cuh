@@ -116,7 +116,8 @@ static __device__ __forceinline__ void qrn_stmatrix4_transposed(void *row, const
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define QRN_TEXT_32 QRN_TEXT0
 #define QRN_TEXT_64 QRN_TEXT0 ", " QRN_TEXT1
-#define QRN_TEXT_128 QRN_TEXT_64 ", " QRN_TEXT2 ", " QRN_TEXT3
+#define QRN_TEXT_96 QRN_TEXT_64 ", " QRN_TEXT2
+#define QRN_TEXT_128 QRN_TEXT_96 ", " QRN_TEXT3
 #define QRN_TEXT_160 QRN_TEXT_128 ", " QRN_TEXT4
 #define QRN_TEXT_192 QRN_TEXT_160 ", " QRN_TEXT5
 #define QRN_TEXT_224 QRN_TEXT_192 ", " QRN_TEXT6
@@ -125,7 +126,8 @@ static __device__ __forceinline__ void qrn_stmatrix4_transposed(void *row, const
 #define QRN_SIXTEEN(i) QRN_FOUR(i), QRN_FOUR(i + 4), QRN_FOUR(i + 8), QRN_FOUR(i + 12)
 #define QRN_OUT_32 QRN_SIXTEEN(0)
 #define QRN_OUT_64 QRN_SIXTEEN(0), QRN_SIXTEEN(16)
-#define QRN_OUT_128 QRN_OUT_64, QRN_SIXTEEN(32), QRN_SIXTEEN(48)
+#define QRN_OUT_96 QRN_OUT_64, QRN_SIXTEEN(32)
+#define QRN_OUT_128 QRN_OUT_96, QRN_SIXTEEN(48)
 #define QRN_OUT_160 QRN_OUT_128, QRN_SIXTEEN(64)
 #define QRN_OUT_192 QRN_OUT_160, QRN_SIXTEEN(80)
 #define QRN_OUT_224 QRN_OUT_192, QRN_SIXTEEN(96)
@@ -159,6 +161,7 @@ static __device__ __forceinline__ void qrn_stmatrix4_transposed(void *row, const
 #define QRN_WGMMA_TYPE(type)                                                            \
     QRN_WGMMA(32, type, "%16", "%17", "%18", "%19", "%20", "%21", "%22")                \
     QRN_WGMMA(64, type, "%32", "%33", "%34", "%35", "%36", "%37", "%38")                \
+    QRN_WGMMA(96, type, "%48", "%49", "%50", "%51", "%52", "%53", "%54")                \
     QRN_WGMMA(128, type, "%64", "%65", "%66", "%67", "%68", "%69", "%70")               \
     QRN_WGMMA(160, type, "%80", "%81", "%82", "%83", "%84", "%85", "%86")               \
     QRN_WGMMA(192, type, "%96", "%97", "%98", "%99", "%100", "%101", "%102")            \
@@ -178,6 +181,7 @@ QRN_WGMMA_TYPE(f16)
     {                                                                                                \
         if constexpr (N == 32) qrn_wgmma_##type##_32<a_way, b_way>(c, a, b, adds);                   \
         else if constexpr (N == 64) qrn_wgmma_##type##_64<a_way, b_way>(c, a, b, adds);              \
+        else if constexpr (N == 96) qrn_wgmma_##type##_96<a_way, b_way>(c, a, b, adds);              \
         else if constexpr (N == 128) qrn_wgmma_##type##_128<a_way, b_way>(c, a, b, adds);            \
         else if constexpr (N == 160) qrn_wgmma_##type##_160<a_way, b_way>(c, a, b, adds);            \
         else if constexpr (N == 192) qrn_wgmma_##type##_192<a_way, b_way>(c, a, b, adds);            \
@@ -191,6 +195,7 @@ QRN_WGMMA_TYPE(f16)
     {                                                                                                \
         if constexpr (N == 32) qrn_wgmma_##type##_32<b_way>(c, a, b, adds);                          \
         else if constexpr (N == 64) qrn_wgmma_##type##_64<b_way>(c, a, b, adds);                     \
+        else if constexpr (N == 96) qrn_wgmma_##type##_96<b_way>(c, a, b, adds);                     \
         else if constexpr (N == 128) qrn_wgmma_##type##_128<b_way>(c, a, b, adds);                   \
         else if constexpr (N == 160) qrn_wgmma_##type##_160<b_way>(c, a, b, adds);                   \
         else if constexpr (N == 192) qrn_wgmma_##type##_192<b_way>(c, a, b, adds);                   \
