@@ -2,11 +2,12 @@
  * matmul and matmul_id of plain floats in rows with float32 activations. */
 #include "backends/cuda/matmul_floats_cuda.h"
 #include "backends/cuda/matmul_prepare.h"
+#include "backends/cuda/matmul_split.h"
 
 QRN_CUDA_IMAGE(matmul_floats);
 
-/* LEAST: rows of x that tiles are worth. */
-enum { FEW_WARPS = 4, LEAST = 5 };
+/* LEAST: rows of x that tiles are worth; LEAST_WEIGHTS: of weights, where there are more tiles than a round. */
+enum { FEW_WARPS = 4, LEAST = 5, LEAST_WEIGHTS = 4 };
 
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
@@ -88,7 +89,12 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
                                                  "qrn_matmul_floats_1", 0},
                                           four = {qrn_cuda_image_matmul_floats,
                                                   "qrn_matmul_floats_4", 0};
-    if (has_tiles(p->w.dtype) && !p->ids && p->most_rows >= LEAST && is_aligned(p)) {
+    if (qrn_cuda_split_takes(s->cuda, p)) {
+        qrn_cuda_queue_split(s, p);
+        return;
+    }
+    if (has_tiles(p->w.dtype) && !p->ids && p->most_rows >= LEAST && is_aligned(p) &&
+        (p->w.n >= LEAST_WEIGHTS || cut_into(p, &long_cut) <= s->cuda->n_multiprocessors)) {
         run_tiles(s, p);
         return;
     }
