@@ -72,7 +72,7 @@ struct matmul_unit {
      * many_bytes of own memory, which between runs of columns stays as it is.  NULL: none. */
     void (*many)(const struct drive *d, int64_t i, int64_t g, int64_t r, int64_t n_rows, int64_t k0,
                  const struct matmul_tile *t, char *own);
-    int many_rows, many_groups;
+    int many_rows, many_groups; /* groups: a multiple of MANY_TURN */
     int64_t many_step, many_k;
     size_t many_bytes;
     /* Such rows as many wants them: lay_out puts rows r .. r + panel_rows - 1 of those that matrix i meets
