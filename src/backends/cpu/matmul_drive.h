@@ -39,6 +39,7 @@ struct matmul_tile {
     bool begin;         /* not continued */
     bool cold;          /* w comes from memory: the first rows that meet it */
     struct ahead ahead; /* how it is asked for then */
+    const char *next_w; /* packed weights that come next, as w lies; NULL: none, or not known */
     int n_rows;         /* 1 .. the unit's tile_rows */
     const void *x[MAX_TILE_ROWS]; /* floats, or struct qrn_q8_act, at the first column */
     float *out[MAX_TILE_ROWS];
@@ -246,6 +247,16 @@ static inline void drive_rows(const struct drive *d, int64_t i, int64_t g, int64
     }
 }
 
+/* Packed weights of group g of matrix i, from column k0 on. */
+static inline const char *drive_image(const struct drive *d, int64_t i, int64_t g, int64_t k0)
+{
+    const struct matmul_job *j = d->j;
+    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
+    return (const char *)j->w->data +
+           (size_t)(i * n_groups + g) * image_group_bytes(j->w->dtype, j->k, d->mlx_group) +
+           image_group_bytes(j->w->dtype, k0, d->mlx_group);
+}
+
 /* The weights of t's groups, g and on, from column k0 on, as the unit wants them. */
 static inline void drive_weights(const struct drive *d, int64_t i, int64_t g, int64_t k0,
                                  bool direct, struct matmul_tile *t)
@@ -255,10 +266,7 @@ static inline void drive_weights(const struct drive *d, int64_t i, int64_t g, in
     const enum qrn_dtype type = j->w->dtype;
     const bool as_image = u->product && u->acts;
     const size_t whole = j->packed ? image_group_bytes(type, j->k, d->mlx_group) : 0;
-    const int64_t n_groups = (j->n + IMAGE_ROWS - 1) / IMAGE_ROWS;
-    const char *image = j->packed ? (const char *)j->w->data + (size_t)(i * n_groups + g) * whole +
-                                        image_group_bytes(type, k0, d->mlx_group)
-                                  : NULL;
+    const char *image = j->packed ? drive_image(d, i, g, k0) : NULL;
     if (direct) {
         t->cold = true;
         t->w = image;
@@ -288,36 +296,6 @@ static inline int64_t drive_row_step(int64_t n_rows, int64_t most)
 static inline int64_t drive_tile_k(const struct matmul_job *j, const struct matmul_unit *u, int64_t n_rows)
 {
     return n_rows == 1 || u->tile_k == 0 || j->k < u->tile_k ? j->k : u->tile_k;
-}
-
-/* Groups g .. g + n - 1 of matrix i: for each run of columns the weights as the unit wants them,
- * then all rows, or as many as the unit takes at once. */
-static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int n)
-{
-    const struct matmul_job *j = d->j;
-    const struct matmul_unit *u = d->u;
-    const int64_t n_rows = matmul_n_rows(j, i), n0 = g * IMAGE_ROWS;
-    const bool direct = drive_direct(j, u, n_rows), as_image = u->product && u->acts;
-    const bool one_tile = n_rows <= u->tile_rows, many = drive_many(j, u, i);
-    const int64_t step = many ? u->many_k : direct && one_tile ? drive_tile_k(j, u, n_rows) : u->chunk_k;
-    const int64_t row_step = many ? drive_row_step(n_rows, u->many_step) : n_rows;
-    for (int64_t r = 0; r < n_rows; r += row_step)
-        for (int64_t k0 = 0; k0 < j->k; k0 += step) {
-            struct matmul_tile t = {
-                .n_groups = n,
-                .n = j->n - n0 < n * IMAGE_ROWS ? j->n - n0 : n * IMAGE_ROWS,
-                .k = j->k - k0 < step ? j->k - k0 : step,
-                .mlx_blocks = d->mlx_group / 32,
-                .begin = k0 == 0,
-                .ahead = drive_ahead(j, n_rows),
-            };
-            drive_weights(d, i, g, k0, direct, &t);
-            if (many)
-                u->many(d, i, g, r, n_rows - r < row_step ? n_rows - r : row_step, k0, &t,
-                        d->own + drive_lane_bytes(j, u));
-            else
-                drive_rows(d, i, g, k0, direct || as_image ? u->product : u->product_f32, &t);
-        }
 }
 
 static inline void drive_zero(const struct matmul_job *j, int64_t i, int64_t n0, int64_t n1)
@@ -403,6 +381,61 @@ static inline bool drive_next(const struct qrn_cpu_lane *lane, const struct matm
     return false;
 }
 
+/* A lane's turns: the one that it has, if there are `more`. */
+struct drive_turns {
+    const struct qrn_cpu_lane *lane;
+    int few_groups, many_groups;
+    struct drive_turn at;
+    bool more;
+};
+
+static inline void drive_advance(const struct drive *d, struct drive_turns *t)
+{
+    t->more = drive_next(t->lane, d->j, t->few_groups, t->many_groups, d->u->many_rows, &t->at);
+}
+
+/* Takes the next turn, if turns are taken; its first weights, if they are packed, or NULL. */
+static inline const char *drive_after(const struct drive *d, struct drive_turns *turns)
+{
+    if (!turns) return NULL;
+    drive_advance(d, turns);
+    return turns->more && d->j->packed ? drive_image(d, turns->at.i, turns->at.g, 0) : NULL;
+}
+
+/* Groups g .. g + n - 1 of matrix i: for each run of columns the weights as the unit wants them,
+ * then all rows, or as many as the unit takes at once.  With the last run the lane's next turn is taken. */
+static inline void drive_chunk(const struct drive *d, int64_t i, int64_t g, int n, struct drive_turns *turns)
+{
+    const struct matmul_job *j = d->j;
+    const struct matmul_unit *u = d->u;
+    const int64_t n_rows = matmul_n_rows(j, i), n0 = g * IMAGE_ROWS;
+    const bool direct = drive_direct(j, u, n_rows), as_image = u->product && u->acts;
+    const bool one_tile = n_rows <= u->tile_rows, many = drive_many(j, u, i);
+    const int64_t step = many ? u->many_k : direct && one_tile ? drive_tile_k(j, u, n_rows) : u->chunk_k;
+    const int64_t row_step = many ? drive_row_step(n_rows, u->many_step) : n_rows;
+    for (int64_t r = 0; r < n_rows; r += row_step)
+        for (int64_t k0 = 0; k0 < j->k; k0 += step) {
+            struct matmul_tile t = {
+                .n_groups = n,
+                .n = j->n - n0 < n * IMAGE_ROWS ? j->n - n0 : n * IMAGE_ROWS,
+                .k = j->k - k0 < step ? j->k - k0 : step,
+                .mlx_blocks = d->mlx_group / 32,
+                .begin = k0 == 0,
+                .ahead = drive_ahead(j, n_rows),
+            };
+            if (k0 + t.k < j->k)
+                t.next_w = j->packed ? drive_image(d, i, g, k0 + t.k) : NULL;
+            else if (r + row_step >= n_rows)
+                t.next_w = drive_after(d, turns);
+            drive_weights(d, i, g, k0, direct, &t);
+            if (many)
+                u->many(d, i, g, r, n_rows - r < row_step ? n_rows - r : row_step, k0, &t,
+                        d->own + drive_lane_bytes(j, u));
+            else
+                drive_rows(d, i, g, k0, direct || as_image ? u->product : u->product_f32, &t);
+        }
+}
+
 /* Whether lanes share the rows of x: of groups the busiest would have a quarter more than an equal
  * share. */
 static inline bool drive_by_rows(const struct matmul_job *j, const struct matmul_unit *u,
@@ -432,11 +465,15 @@ static inline void drive_products(const struct qrn_cpu_lane *lane, const struct 
     const struct matmul_job *j = d->j;
     const struct matmul_unit *u = d->u;
     struct drive_part part = drive_part(lane, j);
-    struct drive_turn turn = {0};
     if (drive_in_turns(lane, j)) {
-        const int few = drive_direct(j, u, j->most_rows) && j->most_rows <= u->tile_rows ? FEW_GROUPS : u->chunk_groups;
-        while (drive_next(lane, j, few, u->many ? u->many_groups : u->chunk_groups, u->many_rows, &turn))
-            drive_chunk(d, turn.i, turn.g, turn.n);
+        const bool few = drive_direct(j, u, j->most_rows) && j->most_rows <= u->tile_rows;
+        struct drive_turns turns = {.lane = lane,
+                                    .few_groups = few ? FEW_GROUPS : u->chunk_groups,
+                                    .many_groups = u->many ? u->many_groups : u->chunk_groups};
+        for (drive_advance(d, &turns); turns.more;) {
+            const struct drive_turn now = turns.at;
+            drive_chunk(d, now.i, now.g, now.n, &turns);
+        }
         return;
     }
     for (int64_t i = 0; i < j->n_matrices && part.from < part.high; i++) {
@@ -448,7 +485,7 @@ static inline void drive_products(const struct qrn_cpu_lane *lane, const struct 
         const int64_t equal = n_chunks ? (end - begin + n_chunks - 1) / n_chunks : 0;
         const int64_t chunk = many ? (equal + MANY_TURN - 1) / MANY_TURN * MANY_TURN : equal;
         for (int64_t g = begin; g < end; g += chunk)
-            drive_chunk(d, i, g, (int)(end - g < chunk ? end - g : chunk));
+            drive_chunk(d, i, g, (int)(end - g < chunk ? end - g : chunk), NULL);
     }
 }
 

@@ -155,7 +155,7 @@ INLINE void panel_rows(const struct drive *d, int64_t i, int64_t r, const int bi
 enum { STREAMED_BYTES = 4 << 20 };
 
 /* What a product asks for as it goes, a part of it for each part of a group: the next panels, or NULL, and of each
- * group's weights, of the next columns, bytes w_from to w_end - 1. */
+ * group's weights, of those that come next, bytes w_from to w_end - 1. */
 struct panel_ahead {
     const char *x, *w;
     size_t group_bytes, w_from, w_end;
@@ -223,11 +223,11 @@ INLINE bool panel_streams(const struct panel_job *job)
     return aligned && job->n_rows == job->n_panels * PANEL_ROWS && job->n == (int64_t)job->n_groups * IMAGE_ROWS;
 }
 
-/* Weights behind t's, `bytes` of each group, a part of them with each of n_parts. */
+/* Weights that come after t's, `bytes` of each group, a part of them with each of n_parts. */
 INLINE void panel_ask_weights(struct panel_ahead *a, const struct matmul_tile *t, size_t bytes, size_t part, size_t n_parts)
 {
     const size_t each = (bytes / n_parts / 64 + 1) * 64, from = part * each;
-    a->w = t->w + bytes;
+    a->w = t->next_w;
     a->group_bytes = t->group_bytes;
     a->w_from = from;
     a->w_end = from + each < bytes ? from + each : bytes;
@@ -261,7 +261,7 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
             .end = end,
             .ahead = {.x = p + N_PANELS < n_panels ? x + N_PANELS * sizeof(struct row_panel) : NULL},
         };
-        if (ASK_WEIGHTS && d->j->packed && !end)
+        if (ASK_WEIGHTS && t->next_w)
             panel_ask_weights(&job.ahead, t, image_group_bytes(d->j->w->dtype, t->k, d->mlx_group),
                               (size_t)(p / N_PANELS), (size_t)((n_panels + N_PANELS - 1) / N_PANELS));
         for (int64_t n = 0; n < N_PANELS * PANEL_ROWS && end; n++)
