@@ -75,7 +75,7 @@ static void check_distances(const struct weights *w, const struct qrn_matmul_id_
     for (int32_t e = -1; e < EXPERTS + 4; e++)
         for (int64_t i = 0; i < n; i++) {
             const bool is_none = e < 0 || e >= EXPERTS;
-            for (int64_t j = 0; !is_none && j < k; j += k) {
+            if (!is_none) {
                 const struct qrn_weight_row from =
                     qrn_weight_row(&w->w, &w->scales, &w->biases, 0, e, i);
                 qrn_weight_decode(&from, 0, k, values);

@@ -343,7 +343,8 @@ static inline void drive_take(struct drive_part *p, const struct matmul_job *j, 
 /* Whether lanes take some groups at a time, in turns, so that none waits for one that is slower.  With a few rows reading
  * packed weights takes as long as multiplying them: long runs of groups, at most FEW_GROUPS, are still lines of memory.
  * Fewer rows are bound by reading, and a lane has one line.  With MANY_TURN_ROWS rows each turn walks over all of x, and
- * units multiply two or four groups at once: turns are of MANY_TURN groups and multiples, if there are enough for all lanes. */
+ * units multiply two or four groups at once: turns are of MANY_TURN groups and multiples, if there are enough for all
+ * lanes. */
 enum { TURNS_FROM_ROWS = 4, FEW_GROUPS = 64, MANY_TURN_ROWS = 24, MANY_TURN = 4 };
 static inline bool drive_in_turns(const struct qrn_cpu_lane *lane, const struct matmul_job *j)
 {

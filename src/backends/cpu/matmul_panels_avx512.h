@@ -163,8 +163,8 @@ struct panel_ahead {
 
 /* Panels that meet groups: n_blocks blocks, `run` of them under one head; the sums of panel p with
  * group c, new or continued, are total[p][c].  With the last columns they are finished (`end`) and go to n_rows rows
- * of the output, `stream`: past the caches, to 64 aligned bytes at a time.  out: these rows from the first group on, n outputs
- * each; where there are fewer than the panels have, the last one again. */
+ * of the output, `stream`: past the caches, to 64 aligned bytes at a time.  out: these rows from the first group on, n
+ * outputs each; where there are fewer than the panels have, the last one again. */
 struct panel_job {
     const struct weight_panel *w;
     const struct row_panel *x;

@@ -26,11 +26,6 @@ static const struct qrn_cuda_function experts_of[QRN_DTYPE_COUNT] = {
     EXPERTS(mlx, MLX_Q8),
 };
 
-static int64_t pieces_of(int64_t n, int64_t each)
-{
-    return (n + each - 1) / each;
-}
-
 bool qrn_cuda_experts_take(const struct qrn_matmul_params *job)
 {
     if (!job->ids || !job->w.packed || !job->any_order || !experts_of[job->w.dtype].name)
@@ -51,7 +46,7 @@ static int64_t stride_of_given(const struct qrn_matmul_params *job)
 /* Elements from a row to the next of those that are rounded first; past their ends are zeros. */
 static int64_t stride_of_rounded(const struct qrn_matmul_params *job)
 {
-    return pieces_of(job->w.k, QRN_PANEL_K) * QRN_PANEL_K;
+    return qrn_ceil_div(job->w.k, QRN_PANEL_K) * QRN_PANEL_K;
 }
 
 static size_t x_bytes(const struct qrn_matmul_params *job)
@@ -111,13 +106,13 @@ static void round_x(struct qrn_cuda_stream *s, const struct qrn_matmul_params *j
     p.job.ids = 0;
     p.job.n_matrices = p.job.w2 = p.job.r2 = p.job.r3 = p.job.m2 = 1;
     p.job.m = p.job.most_rows = job->n_x;
-    qrn_cuda_launch(s, &f, qrn_grid_of_warps(p.n_x16 * pieces_of(p.x16_stride, 256)), &p);
+    qrn_cuda_launch(s, &f, qrn_grid_of_warps(p.n_x16 * qrn_ceil_div(p.x16_stride, 256)), &p);
 }
 
 static int64_t stage_bytes(const struct qrn_matmul_params *job)
 {
     const int64_t panels = QRN_EXPERTS_GROUPS * job->w.panel_bytes;
-    return QRN_EXPERTS_X_BYTES + pieces_of(panels, ALIGNED) * ALIGNED;
+    return QRN_EXPERTS_X_BYTES + qrn_ceil_div(panels, ALIGNED) * ALIGNED;
 }
 
 void qrn_cuda_queue_experts(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job,
@@ -125,7 +120,7 @@ void qrn_cuda_queue_experts(struct qrn_cuda_stream *s, const struct qrn_matmul_p
 {
     const CUdeviceptr rounded = s->scratch + lists_bytes(job);
     const int64_t given = stride_of_given(job), of_stage = stage_bytes(job),
-                  n_weight_tiles = pieces_of(job->w.n, QRN_EXPERTS_WEIGHTS);
+                  n_weight_tiles = qrn_ceil_div(job->w.n, QRN_EXPERTS_WEIGHTS);
     int64_t n_stages = (MOST_SHARED - ALIGNED) / of_stage;
     if (n_stages > QRN_EXPERTS_MOST_STAGES) n_stages = QRN_EXPERTS_MOST_STAGES;
     if (!given) round_x(s, job, rounded);
@@ -138,7 +133,7 @@ void qrn_cuda_queue_experts(struct qrn_cuda_stream *s, const struct qrn_matmul_p
         .out_row_bytes = (int32_t)qrn_one_stride(&job->out_shape, &job->out),
         .n_weight_tiles = (int32_t)n_weight_tiles,
         .n_all_tiles = (int32_t)(second ? 2 * n_weight_tiles : n_weight_tiles),
-        .n_panels = (int32_t)pieces_of(job->w.k, QRN_PANEL_K),
+        .n_panels = (int32_t)qrn_ceil_div(job->w.k, QRN_PANEL_K),
         .n_stages = (int32_t)n_stages,
         .stage_bytes = (int32_t)of_stage};
     if (second) p.products[1] = (struct qrn_experts_product){second->w.packed, second->out.data};

@@ -41,14 +41,9 @@ static const struct qrn_cuda_function prompts_of[QRN_DTYPE_COUNT][N_FORMS] = {
     PROMPTS(mlx, MLX_Q8),
 };
 
-static int64_t pieces_of(int64_t n, int64_t each)
-{
-    return (n + each - 1) / each;
-}
-
 static int64_t panels_of(const struct qrn_matmul_params *p)
 {
-    return pieces_of(p->w.k, QRN_PANEL_K);
+    return qrn_ceil_div(p->w.k, QRN_PANEL_K);
 }
 
 /* Floats from a row of out to the next one; 0: they differ. */
@@ -72,7 +67,7 @@ static int columns_of(int form)
  * larger than a tile.  Returns what the product takes. */
 static int64_t time_of(int64_t n_panels, int64_t n_blocks, struct cut *cut)
 {
-    const int64_t n = cut->n_tiles, rounds = pieces_of(n, n_blocks),
+    const int64_t n = cut->n_tiles, rounds = qrn_ceil_div(n, n_blocks),
                   whole = rounds * (n_panels + END),
                   shared =
                       n * n_panels / n_blocks + rounds * END + (n < n_blocks ? WAITING : HANDOVER);
@@ -85,8 +80,8 @@ static struct cut choose_cut(const struct qrn_matmul_params *p, int64_t n_blocks
     struct cut best = {0};
     int64_t least = INT64_MAX;
     for (int form = 0; form < N_FORMS; form++) {
-        const int64_t n_x = pieces_of(p->most_rows, columns_of(form));
-        struct cut cut = {form, n_x, n_x * pieces_of(p->w.n, QRN_PROMPTS_WEIGHTS), 0};
+        const int64_t n_x = qrn_ceil_div(p->most_rows, columns_of(form));
+        struct cut cut = {form, n_x, n_x * qrn_ceil_div(p->w.n, QRN_PROMPTS_WEIGHTS), 0};
         const int64_t time = time_of(panels_of(p), n_blocks, &cut);
         if (time > least) continue;
         least = time;
@@ -103,7 +98,7 @@ bool qrn_cuda_prompts_take(const struct qrn_matmul_params *job, int n_blocks)
     if (job->w.k >= INT32_MAX / 2 || job->w.n >= INT32_MAX / 2 || job->most_rows >= INT32_MAX / 2)
         return false;
     const int64_t most_tiles =
-        pieces_of(job->w.n, QRN_PROMPTS_WEIGHTS) * pieces_of(job->most_rows, columns_of(0));
+        qrn_ceil_div(job->w.n, QRN_PROMPTS_WEIGHTS) * qrn_ceil_div(job->most_rows, columns_of(0));
     return most_tiles < INT32_MAX / 2 / panels_of(job) &&
            choose_cut(job, n_blocks).n_tiles * MOST_PIECES >= n_blocks;
 }
@@ -140,7 +135,7 @@ void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_p
                                           .handover = s->cuda->handover,
                                           .out_apart = out_apart(job),
                                           .n_weight_tiles =
-                                              (int32_t)pieces_of(job->w.n, QRN_PROMPTS_WEIGHTS),
+                                              (int32_t)qrn_ceil_div(job->w.n, QRN_PROMPTS_WEIGHTS),
                                           .n_x_tiles = (int32_t)cut.n_x_tiles,
                                           .band = BAND,
                                           .n_panels = (int32_t)panels_of(job),

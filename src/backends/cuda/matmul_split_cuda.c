@@ -9,11 +9,6 @@ QRN_CUDA_IMAGE(matmul_split_sm90a);
 /* OTHERS: rows of x and of weights of a tile of the other form of products of floats. */
 enum { WIDE = 128, NARROW = 64, LEAST_WEIGHTS = 16, OTHERS_X = 16, OTHERS_WEIGHTS = 64 };
 
-static int64_t pieces_of(int64_t n, int64_t each)
-{
-    return (n + each - 1) / each;
-}
-
 static bool is_aligned(uint64_t data, int64_t row_bytes)
 {
     return data % 16 == 0 && row_bytes % 16 == 0 && row_bytes > 0;
@@ -22,7 +17,7 @@ static bool is_aligned(uint64_t data, int64_t row_bytes)
 /* A block takes somewhat less than two of those. */
 static bool is_worth(const struct qrn_cuda *cuda, const struct qrn_matmul_params *p)
 {
-    const int64_t n_others = pieces_of(p->most_rows, OTHERS_X) * pieces_of(p->w.n, OTHERS_WEIGHTS);
+    const int64_t n_others = qrn_ceil_div(p->most_rows, OTHERS_X) * qrn_ceil_div(p->w.n, OTHERS_WEIGHTS);
     return p->w.n >= LEAST_WEIGHTS && 2 * n_others >= 3 * (int64_t)cuda->n_multiprocessors;
 }
 
@@ -38,7 +33,7 @@ bool qrn_cuda_split_takes(const struct qrn_cuda *cuda, const struct qrn_matmul_p
 
 static int64_t blocks_of(const struct qrn_matmul_params *p, int n_weights)
 {
-    return pieces_of(p->most_rows, QRN_SPLIT_X) * pieces_of(p->w.n, n_weights);
+    return qrn_ceil_div(p->most_rows, QRN_SPLIT_X) * qrn_ceil_div(p->w.n, n_weights);
 }
 
 void qrn_cuda_queue_split(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job)
@@ -60,7 +55,7 @@ void qrn_cuda_queue_split(struct qrn_cuda_stream *s, const struct qrn_matmul_par
         .n_rows = (int32_t)job->most_rows,
         .n = (int32_t)job->w.n,
         .n_steps = (int32_t)(job->w.k / QRN_SPLIT_K),
-        .n_weight_tiles = (int32_t)pieces_of(job->w.n, n_weights)};
+        .n_weight_tiles = (int32_t)qrn_ceil_div(job->w.n, n_weights)};
     qrn_cuda_launch(s, n_weights == WIDE ? &wide : &narrow,
                     (struct qrn_cuda_grid){.n_blocks = blocks_of(job, n_weights),
                                            .n_threads = QRN_SPLIT_THREADS,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Tensors made ready for device code; how much work a warp takes. */
+ * Tensors made ready for device code; how much work there is. */
 #ifndef QUERN_BACKENDS_CUDA_ROWS_H
 #define QUERN_BACKENDS_CUDA_ROWS_H
 
@@ -28,9 +28,15 @@ static inline int64_t qrn_n_rows(const struct qrn_rows_shape *s)
     return s->n[0] * s->n[1] * s->n[2];
 }
 
+/* How many pieces of that many n are, the last one perhaps shorter. */
+static inline int64_t qrn_ceil_div(int64_t n, int64_t each)
+{
+    return (n + each - 1) / each;
+}
+
 static inline int64_t qrn_pieces_per_row(const struct qrn_rows_shape *s)
 {
-    return (s->d + QRN_PIECE - 1) / QRN_PIECE;
+    return qrn_ceil_div(s->d, QRN_PIECE);
 }
 
 /* Blocks of QRN_WARPS warps for n_warps pieces of work; device code strides over what is left. */
