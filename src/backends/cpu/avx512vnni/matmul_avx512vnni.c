@@ -89,7 +89,7 @@ INLINE void few_sums(const struct matmul_form f, const struct matmul_tile *t, co
 }
 
 /* sum + the products of v with the four codes at x, which the instruction repeats by itself: gcc makes two of it, and the
- * fewer instructions there are, the more weights are under way. */
+ * fewer instructions there are, the more weights are under way.  With four rows or more that is not what counts. */
 INLINE __m512i dot_512(__m512i sum, __m512i v, const int8_t *x)
 {
     const struct four {
@@ -125,7 +125,8 @@ INLINE void add_block(const struct matmul_form f, const char *codes, const struc
             if (f.levels != LEVELS_LINEAR) v = _mm512_shuffle_epi8(table, v);
             UNROLL
             for (int r = 0; r < n_rows; r++)
-                dots[r] = dot_512(dots[r], v, x[r]->q + 32 * i + 4 * q);
+                dots[r] = n_rows < 4 ? dot_512(dots[r], v, x[r]->q + 32 * i + 4 * q)
+                                     : _mm512_dpbusd_epi32(dots[r], v, broadcast_512(x[r]->q + 32 * i + 4 * q));
         }
         UNROLL
         for (int r = 0; r < n_rows; r++)
