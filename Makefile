@@ -193,6 +193,13 @@ EMULATOR_TEST_OBJS := $(patsubst %.cu,$(BUILD)/%_image.o,$(wildcard tests/emulat
 $(BUILD)/tests/emulator/test_%: TEST_OBJS := $(EMULATOR_TEST_OBJS)
 $(BUILD)/tests/emulator/test_emulator $(BUILD)/tests/emulator/test_wgmma: $(EMULATOR_TEST_OBJS)
 endif
+# Kernels of AMX on emulated tiles, in place of the library's, for machines without them.
+ifneq ($(filter amx,$(ISA)),)
+AMX_OBJS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/amx/test_%,$(wildcard tests/amx/*.c)))
+$(AMX_OBJS): QRN_CFLAGS += $(OPT.backends) -DQRN_ISA_x86_64 $(FLAGS.amx)
+$(BUILD)/tests/amx/test_%: TEST_OBJS := $(AMX_OBJS)
+$(patsubst %.c,$(BUILD)/%,$(wildcard tests/amx/test_*.c)): $(AMX_OBJS)
+endif
 
 # Fuzz targets: with FUZZER=1 CC=clang real ones (scripts/fuzz.sh), without it programs that replay
 # files.

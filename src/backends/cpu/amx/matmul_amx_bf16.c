@@ -2,10 +2,9 @@
  * matmul and matmul_id of bf16 weights and bf16 activations with AMX: a tile of sums is 16 rows of x
  * by a group of weights, and stays in its register while blocks of columns pass.  The bits are those
  * of matmul_bf16.h, whose expression is this unit's. */
-#include <immintrin.h>
+#include "backends/cpu/amx/tiles.h"
 #include "backends/cpu/avx512/matmul_avx512_bf16.h"
 #include "backends/cpu/avx512/vec_avx512.h"
-#include "base/amx.h"
 
 enum { TILE_ROWS = 16, TILE_BYTES = 64 };
 
@@ -23,8 +22,7 @@ static void configure(int n_rows)
         c.row_bytes[i] = TILE_BYTES;
         c.rows[i] = (uint8_t)rows[i];
     }
-    /* The intrinsic of gcc 12 says that it reads 8 bytes. */
-    __asm__ volatile("ldtilecfg %0" : : "m"(c) : "memory");
+    tiles_configure(&c);
 }
 
 /* Loads of tiles are no reads of memory to gcc: what was written before must be there. */

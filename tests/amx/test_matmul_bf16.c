@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: MIT
+ * tests/ops/test_matmul_bf16.c with the kernels of AMX, on emulated tiles. */
+#include "ops/test_matmul_bf16.c"

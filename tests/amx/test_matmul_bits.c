@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: MIT
+ * tests/ops/test_matmul_bits.c with the kernels of AMX, on emulated tiles. */
+#include "ops/test_matmul_bits.c"
