@@ -10,6 +10,7 @@
 #ifndef QUERN_MATMUL_PANELS_AVX512_H
 #define QUERN_MATMUL_PANELS_AVX512_H
 
+#include <stddef.h>
 #include <string.h>
 #include "backends/cpu/matmul_codes_avx512.h"
 #include "backends/cpu/matmul_drive.h"
@@ -27,15 +28,31 @@ struct weight_panel {
     float d[PANEL_BLOCKS][IMAGE_ROWS], m[PANEL_BLOCKS][IMAGE_ROWS];
 };
 
-/* Rows of x, then zeros; for each 128 k of a row d, the eight sums of halves of blocks (or, where
- * panel_pairs, four sums of blocks), and if there is a bias, -bias times the sums of four blocks or
- * of their eight halves; codes of 64 k side by side. */
+/* Rows of x, then zeros; codes of 64 k side by side.  For each 128 k of a row d and, where there are minima, the eight
+ * sums of halves of blocks (or, where panel_pairs, four sums of blocks), or, if there is a bias, -bias times the sums of
+ * four blocks or of their eight halves: no type has both. */
 struct row_panel {
     int8_t q[PANEL_BLOCKS / 2][PANEL_ROWS][64];
     float d[PANEL_ACTS][PANEL_ROWS];
-    int16_t sum[PANEL_ACTS][PANEL_ROWS][8];
-    int32_t of_bias[PANEL_ACTS][PANEL_ROWS][8];
+    union {
+        int16_t sum[PANEL_ACTS][PANEL_ROWS][8];
+        int32_t of_bias[PANEL_ACTS][PANEL_ROWS][4];
+        int32_t of_bias_halves[PANEL_ACTS][PANEL_ROWS][8];
+    };
 };
+
+/* What is used of it, and where the next one begins. */
+INLINE size_t panel_bytes(const struct matmul_form f)
+{
+    return offsetof(struct row_panel, sum) + sizeof(int32_t[PANEL_ACTS][PANEL_ROWS][4]) *
+                                                 (matmul_has_halves(&f) && !matmul_has_min(&f) ? 2 : 1);
+}
+
+/* The n-th from x on. */
+INLINE const struct row_panel *panel_at(const struct matmul_form f, const struct row_panel *x, int n)
+{
+    return (const void *)((const char *)x + (size_t)n * panel_bytes(f));
+}
 
 /* Sums of a panel's rows with a group, an output a lane. */
 typedef float panel_sums[PANEL_ROWS][IMAGE_ROWS];
@@ -123,7 +140,7 @@ INLINE void panel_act(const struct matmul_form f, const int64_t blocks, const in
     }
     if (bias && matmul_has_halves(&f))
         _mm256_store_si256(
-            (__m256i *)(void *)out->of_bias[i][r],
+            (__m256i *)(void *)out->of_bias_halves[i][r],
             _mm256_mullo_epi32(_mm256_cvtepi16_epi32(sums), _mm256_set1_epi32(-bias)));
     else if (bias)
         _mm_store_si128((__m128i *)(void *)out->of_bias[i][r],
@@ -179,14 +196,14 @@ struct panel_job {
 enum { ASKED_ROWS = PANEL_ROWS, ASKED_PARTS = N_PANELS };
 
 /* Part `part` of those that group c asks for; rows of the output among them. */
-INLINE void panel_ask(const struct panel_job *j, int c, int part)
+INLINE void panel_ask(const struct matmul_form f, const struct panel_job *j, int c, int part)
 {
-    enum { ALL = N_PANELS * sizeof(struct row_panel), PARTS = PANEL_GROUPS * ASKED_PARTS };
-    enum { EACH = ALL / PARTS / 64 * 64 }; /* a line more each costs AMX 3 % of a prompt */
+    enum { PARTS = PANEL_GROUPS * ASKED_PARTS };
+    const size_t each = N_PANELS * panel_bytes(f) / PARTS / 64 * 64; /* a line more costs AMX 3 % of a prompt */
     const struct panel_ahead *a = &j->ahead;
     if (part >= ASKED_PARTS) return;
-    for (int at = 0; at < EACH && a->x; at += 64)
-        _mm_prefetch(a->x + (c * ASKED_PARTS + part) * EACH + at, _MM_HINT_T1);
+    for (size_t at = 0; at < each && a->x; at += 64)
+        _mm_prefetch(a->x + (size_t)(c * ASKED_PARTS + part) * each + at, _MM_HINT_T1);
     for (size_t at = a->w_from; at < a->w_end && part == 0; at += 64)
         _mm_prefetch(a->w + (size_t)c * a->group_bytes + at, _MM_HINT_T1);
     for (int r = 0; r < ASKED_ROWS && j->end && !j->stream; r++)
@@ -259,7 +276,7 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
             .total = &own->sums[p],
             .begin = t->begin,
             .end = end,
-            .ahead = {.x = p + N_PANELS < n_panels ? x + N_PANELS * sizeof(struct row_panel) : NULL},
+            .ahead = {.x = p + N_PANELS < n_panels ? x + N_PANELS * panel_bytes(f) : NULL},
         };
         if (ASK_WEIGHTS && t->next_w)
             panel_ask_weights(&job.ahead, t, image_group_bytes(d->j->w->dtype, t->k, d->mlx_group),

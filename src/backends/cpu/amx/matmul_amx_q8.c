@@ -139,9 +139,9 @@ INLINE void product_by_blocks(const struct matmul_form f, const struct panel_job
         for (int64_t b = 0; b < j->n_blocks; b += 4) {
             const uint8_t *codes = j->w[c].codes[0][b][0];
             const int8_t *q = panel_q(j->x, b, 0);
-            for (int n = 0; n < j->n_panels; n++, part++, q += sizeof(struct row_panel)) {
+            for (int n = 0; n < j->n_panels; n++, part++, q += panel_bytes(f)) {
                 const struct unit u = {.w = &j->w[c],
-                                       .x = &j->x[n],
+                                       .x = panel_at(f, j->x, n),
                                        .total = &j->total[n][c],
                                        .b = b,
                                        .mask = j->begin && b == 0 ? 0 : 0xffff};
@@ -150,7 +150,7 @@ INLINE void product_by_blocks(const struct matmul_form f, const struct panel_job
                 STEP(2, 1, 4, 6, &before, 3);
                 end_unit(&before, p);
                 STEP(3, 2, 5, 7, &u, 0);
-                panel_ask(j, c, part);
+                panel_ask(f, j, c, part);
                 before = u;
             }
         }
@@ -173,7 +173,7 @@ INLINE void finish_part(const struct matmul_form f, const struct unit *u, const 
                         const struct run_tiles *t, const int run, const int part)
 {
     const int panel = part / 4, r0 = part % 4 * 4;
-    const struct row_panel *x = &u->x[panel];
+    const struct row_panel *x = panel_at(f, u->x, panel);
     const float *d = x->d[u->b / 4];
     UNROLL
     for (int r = r0; r < r0 + 4; r++) {
@@ -200,7 +200,7 @@ INLINE void finish_part(const struct matmul_form f, const struct unit *u, const 
             const int n_products = run / 2 * n * n_planes(f);                                    \
             if ((panel) == 0)                                                                    \
                 TILE_LOAD(weights, codes, (plane) * sizeof u->w->codes[0] + (step)*1024);        \
-            if ((plane) == 0) TILE_LOAD(rows, q, (panel) * sizeof *u->x + (step)*1024);          \
+            if ((plane) == 0) TILE_LOAD(rows, q + (panel) * panel_bytes(f), (step)*1024);        \
             if ((step) == 0) _tile_zero(sum);                                                    \
             UNROLL                                                                               \
             for (int part = 4 * n * i / n_products; part < 4 * n * (i + 1) / n_products; part++) \
@@ -250,13 +250,13 @@ INLINE void product_by_runs(const struct matmul_form f, const struct panel_job *
         for (int64_t b = 0; b < (j->n_blocks + 3) / 4 * 4; b += run)
             for (int p = p0; p < p1; p += n, part++, turn ^= 1) {
                 const struct unit u = {.w = &j->w[c],
-                                       .x = &j->x[p],
+                                       .x = panel_at(f, j->x, p),
                                        .total = &j->total[p][c],
                                        .waiting = &waiting[p],
                                        .b = b,
                                        .mask = j->begin && b < 4 ? 0 : 0xffff};
                 multiply_unit(f, &u, &before, &t[turn], &t[turn ^ 1], n, run);
-                panel_ask(j, c, part);
+                panel_ask(f, j, c, part);
                 before = u;
             }
     }
@@ -357,7 +357,7 @@ static struct matmul_unit unit(const struct matmul_job *j)
     u.many_k = PANEL_K;
     u.many_bytes = sizeof(struct panels);
     u.panel_rows = PANEL_ROWS;
-    u.panel_bytes = sizeof(struct row_panel);
+    u.panel_bytes = panel_bytes(*qrn_matmul_form(j->w->dtype));
     u.lay_out = lay_out;
     u.enter = head_blocks(j) == 1 ? enter_blocks : enter_runs;
     u.leave = leave;

@@ -7,7 +7,7 @@
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 #include "backends/cpu/unroll.h"
 
-enum { PANEL_ROWS = 12, PANEL_K = 512, N_PANELS = 2, PANEL_GROUPS = 12, N_PLANES = 1, ASK_WEIGHTS = 1 };
+enum { PANEL_ROWS = 12, PANEL_K = 512, N_PANELS = 2, PANEL_GROUPS = 16, N_PLANES = 1, ASK_WEIGHTS = 1 };
 
 #include "backends/cpu/matmul_panels_avx512.h"
 
@@ -286,12 +286,13 @@ struct panel_tile {
 };
 
 /* What a tile asks for as it comes to blocks b and on: a step of 128 k. */
-INLINE void tile_ask(const struct panel_tile *t, int64_t b)
+INLINE void tile_ask(const struct matmul_form f, const struct panel_tile *t, int64_t b)
 {
-    enum { STEPS = PANEL_BLOCKS / 4 * TILE_GROUPS, EACH = (sizeof(struct row_panel) + STEPS - 1) / STEPS };
+    enum { STEPS = PANEL_BLOCKS / 4 * TILE_GROUPS };
+    const int each = (int)(panel_bytes(f) + STEPS - 1) / STEPS;
     if (!t->next) return;
-    const char *at = t->next + (b / 4 * TILE_GROUPS + t->r0 / TILE_ROWS) * EACH;
-    for (int i = 0; i < EACH; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
+    const char *at = t->next + (b / 4 * TILE_GROUPS + t->r0 / TILE_ROWS) * each;
+    for (int i = 0; i < each; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
 }
 
 /* Block b of a tile: integer sums, new or added to. */
@@ -304,10 +305,11 @@ INLINE void panel_block(const struct matmul_form f, const struct panel_tile *t, 
     UNROLL
     for (int h = 0; h < n_parts; h++) {
         __m512i dots[PANEL_ROWS];
-        const int32_t *of_bias = &t->x->of_bias[b / 4][t->r0][b % 4 * n_parts + h];
+        const int32_t *of_bias = n_parts == 2 ? &t->x->of_bias_halves[b / 4][t->r0][b % 4 * 2 + h]
+                                              : &t->x->of_bias[b / 4][t->r0][b % 4];
         UNROLL_16
         for (int i = 0; i < PANEL_ROWS; i++) {
-            dots[i] = bias_of(f) ? _mm512_set1_epi32(of_bias[8 * (i % TILE_ROWS)]) : zero;
+            dots[i] = bias_of(f) ? _mm512_set1_epi32(of_bias[4 * n_parts * (i % TILE_ROWS)]) : zero;
             if (!scaled && !first) dots[i] = _mm512_add_epi32(dots[i], isum[i]);
         }
         UNROLL
@@ -378,7 +380,7 @@ INLINE void panel_tile_sums(const struct matmul_form f, const struct panel_tile 
     for (int i = 0; i < PANEL_ROWS && !begin; i++)
         _mm_prefetch((*total[i / TILE_ROWS])[t->r0 + i % TILE_ROWS], _MM_HINT_T0);
     for (int64_t b = 0; b < n_blocks; b += 4) {
-        tile_ask(t, b);
+        tile_ask(f, t, b);
         __m512 p[PANEL_ROWS];
         UNROLL
         for (int i = 0; i < 4; i += run) panel_run(f, t, b + i, run, i == 0, p);
@@ -400,9 +402,9 @@ INLINE void panel_tile_sums(const struct matmul_form f, const struct panel_tile 
 
 /* What follows panel n of a job's in the first cache: its second panel with the first groups, the next job's first one with
  * the last ones. */
-INLINE const char *panel_next(const struct panel_job *job, int c, int n)
+INLINE const char *panel_next(const struct matmul_form f, const struct panel_job *job, int c, int n)
 {
-    if (n + 1 < job->n_panels) return c == 0 ? (const char *)&job->x[n + 1] : NULL;
+    if (n + 1 < job->n_panels) return c == 0 ? (const char *)panel_at(f, job->x, n + 1) : NULL;
     return c + TILE_GROUPS >= job->n_groups ? job->ahead.x : NULL;
 }
 
@@ -417,8 +419,8 @@ INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job,
             panel_sums *total[TILE_GROUPS] = {&job->total[n][c], odd ? &unused : &job->total[n][c + 1]};
             struct panel_tile t = {
                 .w = {&job->w[c], &job->w[c + !odd]},
-                .x = &job->x[n],
-                .next = panel_next(job, c, n),
+                .x = panel_at(f, job->x, n),
+                .next = panel_next(f, job, c, n),
                 .stream = job->stream && !odd,
                 .mask = {panel_mask(job, c), odd ? 0 : panel_mask(job, c + 1)},
             };
@@ -431,7 +433,7 @@ INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job,
             }
         }
         for (int part = 0; part < (odd ? 1 : TILE_GROUPS) * ASKED_PARTS; part++)
-            panel_ask(job, c + part / ASKED_PARTS, part % ASKED_PARTS);
+            panel_ask(f, job, c + part / ASKED_PARTS, part % ASKED_PARTS);
     }
 }
 
@@ -502,7 +504,7 @@ struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)
         .many_k = many ? PANEL_K : 0,
         .many_bytes = many ? sizeof(struct panels) : 0,
         .panel_rows = PANEL_ROWS,
-        .panel_bytes = sizeof(struct row_panel),
+        .panel_bytes = panel_bytes(*qrn_matmul_form(j->w->dtype)),
         .lay_out = lay_out,
     };
 }
