@@ -28,7 +28,7 @@ static const struct {
 } cases[] = {
     {1, 1, 1, "smallest"},        {1, 1, 3584, "decode"},     {5, 3, 17, "no width divides 17"},
     {33, 1, 100, "many rows"},    {1, 2, 65, "just over 64"}, {0, 4, 8, "no rows"},
-    {3, 2, 0, "rows of nothing"},
+    {3, 2, 0, "rows of nothing"}, {67, 1, 512, "so many that memory bounds them"},
 };
 
 static void test_reference(void **state)
@@ -77,6 +77,32 @@ static void test_strided(void **state)
     op_test_same_bits(QRN_OP_sigmoid_mul, &a, "strided");
     devices_close(&d);
     mem_free_all(&m);
+}
+
+/* So many elements that memory bounds them, in rows apart that are whole runs, or that would be but for where they
+ * begin. */
+static void test_runs(void **state)
+{
+    (void)state;
+    static const int64_t runs[][2] = {{512, 0}, {256, 0}, {768, 4}, {512, 1}, {384, 0}}; /* length, beginning */
+    static const enum qrn_dtype types[] = {QRN_F32, QRN_BF16, QRN_Q8_ACT};
+    struct devices d;
+    devices_open_for(&d, 2, QRN_OP_silu_mul);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+            const int64_t n = runs[i][0], begin = runs[i][1], n_rows = 83;
+            struct mem m = {0};
+            struct rng r = {i};
+            const struct qrn_tensor both = mem_filled(&m, &r, 2.0, 2, (const int64_t[]){n_rows, 2 * n + 8});
+            struct binary_args a = {.x = qrn_tensor_slice(both, 1, begin, n),
+                                    .y = qrn_tensor_slice(both, 1, n + 4, n),
+                                    .out = mem_tensor(&m, types[t], 2, (const int64_t[]){n_rows, n})};
+            op_test_same_bits(QRN_OP_silu_mul, &a, "runs");
+            for (size_t j = 0; j < d.n && t == 0; j++)
+                op_test_against_reference(d.dev[j], QRN_OP_silu_mul, &a, 3e-6, "runs");
+            mem_free_all(&m);
+        }
+    devices_close(&d);
 }
 
 /* An element's bits come from its own inputs, wherever it stands. */
@@ -258,6 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
         cmocka_unit_test(test_strided),
+        cmocka_unit_test(test_runs),
         cmocka_unit_test(test_place_does_not_matter),
         cmocka_unit_test(test_rounded),
         cmocka_unit_test(test_extremes),

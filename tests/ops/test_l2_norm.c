@@ -11,6 +11,9 @@ static const struct {
 } cases[] = {
     {1, 1, 1, 1e-6f, 0.0f, 1.0f, "smallest; scale 0 is 1"},
     {1, 16, 128, 1e-6f, 0.08838835f, 1.0f, "decode: queries"},
+    {67, 4, 128, 1e-6f, 0.08838835f, 1.0f, "so many that memory bounds them"},
+    {129, 2, 252, 1e-6f, 1.0f, 1.0f, "many of nearly two pieces"},
+    {90, 3, 128, 1e-6f, 1.0f, 1.0f, "many, not whole runs"},
     {3, 4, 17, 1e-6f, -2.0f, 1.0f, "no vector width divides 17"},
     {9, 1, 256, 0.0f, 1.0f, 1e-15f, "squares that float32 would flush"},
     {2, 3, 100, 1e-6f, 1.0f, 1e25f, "squares that float32 cannot hold"},

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * l2_norm. */
-#include "backends/cuda/norm_cuda.h"
-#include "backends/cuda/rows.h"
+#include "backends/cuda/norm_runs.h"
 
 QRN_CUDA_IMAGE(norm);
 QRN_CUDA_IMAGE(norm_registers);
@@ -42,7 +41,14 @@ static void run_registers(void *stream, const void *args)
                                                  0},
                                           four = {qrn_cuda_image_norm_registers,
                                                   "qrn_l2_norm_warp4", 0};
+    static const struct qrn_cuda_function runs[2] = {{qrn_cuda_image_norm_registers, "qrn_l2_norm_runs1", 0},
+                                                     {qrn_cuda_image_norm_registers, "qrn_l2_norm_runs2", 0}};
     const struct qrn_l2_norm_params p = params_of(args);
+    const int64_t n = qrn_cuda_norm_run(((const struct qrn_cuda_stream *)stream)->cuda, &p.shape);
+    if (n > 1) {
+        qrn_cuda_launch(stream, &runs[p.shape.d > 128], qrn_grid_of_warps(p.n_rows / n), &p);
+        return;
+    }
     qrn_cuda_launch(stream,
                     p.shape.d <= 128   ? &one
                     : p.shape.d <= 256 ? &two

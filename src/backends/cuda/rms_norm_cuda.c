@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * rms_norm with all that models put around it. */
 #include "backends/cuda/matmul_parts.h"
-#include "backends/cuda/norm_cuda.h"
+#include "backends/cuda/norm_runs.h"
 #include "backends/cuda/op_params.h"
-#include "backends/cuda/rows.h"
 
 QRN_CUDA_IMAGE(norm);
 QRN_CUDA_IMAGE(norm_registers);
@@ -83,6 +82,17 @@ void qrn_cuda_rms_norm_of_parts(struct qrn_cuda_stream *s, const struct qrn_rms_
     launch_wide(s, true, &p.norm, &p);
 }
 
+/* Many short rows without a residual stream, some at once. */
+static bool launch_runs(struct qrn_cuda_stream *s, const struct qrn_rms_norm_params *p)
+{
+    static const struct qrn_cuda_function one = {qrn_cuda_image_norm_registers, "qrn_rms_norm_runs1", 0},
+                                          two = {qrn_cuda_image_norm_registers, "qrn_rms_norm_runs2", 0};
+    const int64_t n = qrn_cuda_norm_run(s->cuda, &p->shape);
+    if (n == 1 || p->residual.data || p->sum.data) return false;
+    qrn_cuda_launch(s, p->shape.d <= 128 ? &one : &two, qrn_grid_of_warps(p->n_rows / n), p);
+    return true;
+}
+
 static void run_registers(void *stream, const void *args)
 {
     static const struct {
@@ -105,6 +115,7 @@ static void run_registers(void *stream, const void *args)
         launch_wide(stream, false, &p, &p);
         return;
     }
+    if (launch_runs(stream, &p)) return;
     while (forms[i].longest < d) i++;
     qrn_cuda_launch(stream, &forms[i].function,
                     qrn_grid_of_warps(d <= QRN_NORM_WARP_ROW ? p.n_rows : p.n_rows * QRN_WARPS),

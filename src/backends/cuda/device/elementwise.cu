@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * add, mul, silu_mul, sigmoid_mul: a warp takes 128 elements of a row at a time.  Where its first ones are is worked
- * out before the launch's turn. */
+ * add, mul, silu_mul, sigmoid_mul.  Few elements are bound by latency: a warp takes 128 of a row, and where they are is
+ * worked out before the launch's turn.  Many, in whole runs that are aligned, are bound by memory: a warp takes a run of
+ * 256 or 512 at a time, all of which is asked for at once, and blocks stay for many of them. */
 #include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/elementwise_cuda.h"
 
@@ -45,22 +46,71 @@ static __device__ __forceinline__ void elementwise(const qrn_elementwise_params 
     }
 }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_add, 256, 4, qrn_elementwise_params)
+template <int N, typename F>
+static __device__ __forceinline__ void elementwise_runs(const qrn_elementwise_params &p, F f)
 {
-    elementwise(p, [](float x, float y) { return x + y; });
+    const uint32_t runs_per_row = (uint32_t)p.pieces_per_row / N, n_runs = (uint32_t)p.n_pieces / N;
+    const uint32_t step = gridDim.x * (blockDim.x / 32);
+#pragma unroll 1
+    for (uint32_t run = blockIdx.x * (blockDim.x / 32) + qrn_warp(); run < n_runs; run += step) {
+        const uint32_t row = run / runs_per_row, i = (run - row * runs_per_row) * (N * QRN_PIECE) + 4 * qrn_lane();
+        const qrn_row_place at = qrn_place_of_row(p.shape, row);
+        const float *x = (const float *)qrn_row(p.x, at) + i, *y = (const float *)qrn_row(p.y, at) + i;
+        char *out = qrn_row(p.out, at);
+        float4 a[N], b[N];
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            a[n] = *(const float4 *)(x + n * QRN_PIECE);
+            b[n] = *(const float4 *)(y + n * QRN_PIECE);
+        }
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const float v[4] = {f(a[n].x, b[n].x), f(a[n].y, b[n].y), f(a[n].z, b[n].z), f(a[n].w, b[n].w)};
+            qrn_store4_as(p.out_dtype, out, i + n * QRN_PIECE, p.shape.d, v);
+        }
+    }
 }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_mul, 256, 4, qrn_elementwise_params)
-{
-    elementwise(p, [](float x, float y) { return x * y; });
-}
+#define ELEMENTWISE(name, function)                                           \
+    QRN_DEVICE_FUNCTION_EARLY(qrn_##name, 256, 4, qrn_elementwise_params)     \
+    {                                                                         \
+        elementwise(p, function);                                             \
+    }                                                                         \
+    QRN_DEVICE_FUNCTION(qrn_##name##_runs2, 256, 4, qrn_elementwise_params)   \
+    {                                                                         \
+        elementwise_runs<2>(p, function);                                     \
+    }                                                                         \
+    QRN_DEVICE_FUNCTION(qrn_##name##_runs4, 256, 4, qrn_elementwise_params)   \
+    {                                                                         \
+        elementwise_runs<4>(p, function);                                     \
+    }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_silu_mul, 256, 4, qrn_elementwise_params)
-{
-    elementwise(p, [](float gate, float up) { return qrn_silu(gate) * up; });
-}
+struct add {
+    __device__ __forceinline__ float operator()(float x, float y) const
+    {
+        return x + y;
+    }
+};
+struct mul {
+    __device__ __forceinline__ float operator()(float x, float y) const
+    {
+        return x * y;
+    }
+};
+struct silu_mul {
+    __device__ __forceinline__ float operator()(float gate, float up) const
+    {
+        return qrn_silu(gate) * up;
+    }
+};
+struct sigmoid_mul {
+    __device__ __forceinline__ float operator()(float x, float gate) const
+    {
+        return x * qrn_sigmoid(gate);
+    }
+};
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_sigmoid_mul, 256, 4, qrn_elementwise_params)
-{
-    elementwise(p, [](float x, float gate) { return x * qrn_sigmoid(gate); });
-}
+ELEMENTWISE(add, add())
+ELEMENTWISE(mul, mul())
+ELEMENTWISE(silu_mul, silu_mul())
+ELEMENTWISE(sigmoid_mul, sigmoid_mul())

@@ -24,6 +24,30 @@ template <int n_warps> static __device__ __forceinline__ int64_t rows_at_once()
     return (int64_t)gridDim.x * (n_warps == 1 ? WARPS : 1);
 }
 
+/* Many short rows of N pieces: a warp asks for R that are side by side at once; the rows' shape is whole runs of
+ * them. */
+template <int N> static __device__ __forceinline__ void rms_norm_runs(const qrn_rms_norm_params &p)
+{
+    constexpr int R = QRN_NORM_RUN / N;
+    const int d = (int)p.shape.d;
+    norm_part<1, N> w;
+    if (p.weight) w.load((const float *)(uintptr_t)p.weight, d);
+#pragma unroll 1
+    for (int64_t r = R * first_row<1>(); r < p.n_rows; r += R * rows_at_once<1>()) {
+        const qrn_row_place at = qrn_place_of_row(p.shape, r);
+        norm_part<1, N> s[R], more[R];
+#pragma unroll
+        for (int k = 0; k < R; k++) {
+            const norm_row row(p, {{at.i[0], at.i[1], at.i[2] + k}});
+            s[k].load(row.x, d);
+            if (row.gate) more[k].load(row.gate, d);
+        }
+#pragma unroll
+        for (int k = 0; k < R; k++)
+            norm_whole_row<false>(p, norm_row(p, {{at.i[0], at.i[1], at.i[2] + k}}), d, s[k], w, more[k], nullptr);
+    }
+}
+
 /* All lanes of a warp go through all of its pieces: rounding takes a whole one.  Where the first row is is worked out
  * before the launch's turn, if registers are left for that. */
 template <int n_warps, int N>
@@ -59,15 +83,21 @@ static __device__ __forceinline__ void rms_norm(const qrn_rms_norm_params &p)
     }
 }
 
-template <int N> static __device__ __forceinline__ void l2_norm(const qrn_l2_norm_params &p)
+/* R rows at once, as above. */
+template <int N, int R> static __device__ __forceinline__ void l2_norm(const qrn_l2_norm_params &p)
 {
     const int d = (int)p.shape.d;
-    for (int64_t r = first_row<1>(); r < p.n_rows; r += rows_at_once<1>()) {
+#pragma unroll 1
+    for (int64_t r = R * first_row<1>(); r < p.n_rows; r += R * rows_at_once<1>()) {
         const qrn_row_place at = qrn_place_of_row(p.shape, r);
-        norm_part<1, N> x;
-        x.load((const float *)qrn_row(p.x, at), d);
-        x.l2_normalise(p.eps, p.scale);
-        x.store((float *)qrn_row(p.out, at), d);
+        norm_part<1, N> x[R];
+#pragma unroll
+        for (int k = 0; k < R; k++) x[k].load((const float *)(qrn_row(p.x, at) + k * p.x.stride[2]), d);
+#pragma unroll
+        for (int k = 0; k < R; k++) {
+            x[k].l2_normalise(p.eps, p.scale);
+            x[k].store((float *)(qrn_row(p.out, at) + k * p.out.stride[2]), d);
+        }
     }
 }
 
@@ -84,6 +114,16 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_warp2, 256, 4, qrn_rms_norm_params)
 QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_warp4, 256, 3, qrn_rms_norm_params)
 {
     rms_norm<1, 4>(p);
+}
+
+QRN_DEVICE_FUNCTION(qrn_rms_norm_runs1, 256, 3, qrn_rms_norm_params)
+{
+    rms_norm_runs<1>(p);
+}
+
+QRN_DEVICE_FUNCTION(qrn_rms_norm_runs2, 256, 3, qrn_rms_norm_params)
+{
+    rms_norm_runs<2>(p);
 }
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_block1, 256, 4, qrn_rms_norm_params)
@@ -148,15 +188,25 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_parts4, 32 * WIDE, 1, qrn_rms_norm_parts_
 
 QRN_DEVICE_FUNCTION(qrn_l2_norm_warp1, 256, 4, qrn_l2_norm_params)
 {
-    l2_norm<1>(p);
+    l2_norm<1, 1>(p);
 }
 
 QRN_DEVICE_FUNCTION(qrn_l2_norm_warp2, 256, 4, qrn_l2_norm_params)
 {
-    l2_norm<2>(p);
+    l2_norm<2, 1>(p);
 }
 
 QRN_DEVICE_FUNCTION(qrn_l2_norm_warp4, 256, 3, qrn_l2_norm_params)
 {
-    l2_norm<4>(p);
+    l2_norm<4, 1>(p);
+}
+
+QRN_DEVICE_FUNCTION(qrn_l2_norm_runs1, 256, 4, qrn_l2_norm_params)
+{
+    l2_norm<1, QRN_NORM_RUN>(p);
+}
+
+QRN_DEVICE_FUNCTION(qrn_l2_norm_runs2, 256, 4, qrn_l2_norm_params)
+{
+    l2_norm<2, QRN_NORM_RUN / 2>(p);
 }
