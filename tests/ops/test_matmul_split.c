@@ -17,6 +17,9 @@ static const struct {
     {200, 65, 128, 0, "wide tiles that end early"},
     {192, 256, 256, 8, "whole tiles"},
     {129, 40, 2048, 0, "long rows"},
+    {128, 64, 512, 4, "two shares of k"},
+    {64, 33, 1088, 0, "four shares of k, not all of them as long"},
+    {64, 16, 768, 0, "three"},
 };
 
 /* So many rows on an emulated GPU with four multiprocessors; on a real one, which may have 132, more, so that its work is as

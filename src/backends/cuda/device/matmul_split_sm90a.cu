@@ -6,7 +6,8 @@
  * time than multiply-adds take for one.  They cut off what does not fit in a sum where others round it; so sums begin anew
  * with each 128 k, and are added up by rounding.
  *
- * Eight warps load rows of x and of weights, split them and write three tiles of each to shared memory, four warps multiply. */
+ * Eight warps load rows of x and of weights, split them and write three tiles of each to shared memory, four warps multiply.
+ * Where tiles are few the blocks of a cluster share the k of one; the first one adds up their sums, ascending. */
 #include "backends/cuda/device/wgmma.cuh"
 #include "backends/cuda/matmul_split_cuda.h"
 
@@ -43,7 +44,7 @@ template <int WEIGHTS> struct shape {
 template <int WEIGHTS> struct places {
     const char *from[shape<WEIGHTS>::EACH];
 
-    __device__ __forceinline__ places(const qrn_matmul_split_params &p, int first_x, int first_w, int thread)
+    __device__ __forceinline__ places(const qrn_matmul_split_params &p, int first_x, int first_w, int step, int thread)
     {
 #pragma unroll
         for (int i = 0; i < shape<WEIGHTS>::EACH; i++) {
@@ -51,7 +52,7 @@ template <int WEIGHTS> struct places {
             const bool is_x = i < shape<WEIGHTS>::OF_X;
             from[i] = (const char *)(uintptr_t)(is_x ? p.x + min(first_x + row, p.n_rows - 1) * p.x_row_bytes
                                                      : p.w + min(first_w + row - QRN_SPLIT_X, p.n - 1) * p.w_row_bytes) +
-                      thread % 8 * (8 * (int)sizeof(float));
+                      (step * QRN_SPLIT_K + thread % 8 * 8) * (int64_t)sizeof(float);
         }
     }
     __device__ __forceinline__ void load(piece (&to)[shape<WEIGHTS>::EACH])
@@ -114,13 +115,59 @@ static __device__ __forceinline__ void store_sums(const qrn_matmul_split_params 
     }
 }
 
+/* A block's share of the steps: whole pairs of them, but for the last one's. */
+struct share {
+    int rank, begin, n;
+
+    __device__ __forceinline__ share(const qrn_matmul_split_params &p)
+    {
+        const int n_pairs = (p.n_steps + 1) / 2;
+        rank = (int)blockIdx.x % p.n_shares;
+        begin = 2 * (n_pairs * rank / p.n_shares);
+        n = min(2 * (n_pairs * (rank + 1) / p.n_shares), p.n_steps) - begin;
+    }
+};
+
+/* Sums that the other blocks of a cluster send to its first one. */
+template <int WEIGHTS> struct sent_sums {
+    float of[QRN_SPLIT_SHARES - 1][WEIGHTS / 2][QRN_SPLIT_MULTIPLIERS];
+    qrn_barrier whole;
+
+    /* Before any is sent; all threads of all blocks. */
+    __device__ __forceinline__ void begin(int n_shares, int rank)
+    {
+        if (threadIdx.x == 0 && rank == 0) {
+            qrn_barrier_init(&whole, 1);
+            qrn_barriers_are_ready();
+            qrn_barrier_arrive_expecting(&whole, (n_shares - 1) * (int)sizeof of[0]);
+        }
+        qrn_cluster_arrive();
+        qrn_cluster_wait();
+    }
+    /* Added up in the first block, by threads that multiply.  Whether this is that one. */
+    __device__ __forceinline__ bool add(int n_shares, int rank, float (&sums)[WEIGHTS / 2])
+    {
+        if (rank) {
+#pragma unroll
+            for (int j = 0; j < WEIGHTS / 2; j++) qrn_send_to_block(&of[rank - 1][j][threadIdx.x], sums[j], &whole, 0);
+            return false;
+        }
+        qrn_barrier_wait(&whole, 0);
+        for (int i = 0; i < n_shares - 1; i++)
+#pragma unroll
+            for (int j = 0; j < WEIGHTS / 2; j++) sums[j] += of[i][j][threadIdx.x];
+        return true;
+    }
+};
+
 template <int WEIGHTS> static __device__ __forceinline__ void product(const qrn_matmul_split_params &p)
 {
     QRN_DYNAMIC_SHARED(char, memory);
     __shared__ qrn_barrier full[QRN_SPLIT_STAGES], empty[QRN_SPLIT_STAGES];
     char *stages = (char *)qrn_align_shared(memory, QRN_ATOM);
-    const int i_x = (int)blockIdx.x / p.n_weight_tiles, first_x = i_x * QRN_SPLIT_X,
-              first_w = ((int)blockIdx.x - i_x * p.n_weight_tiles) * WEIGHTS;
+    const share own(p);
+    const int tile = (int)blockIdx.x / p.n_shares, i_x = tile / p.n_weight_tiles, first_x = i_x * QRN_SPLIT_X,
+              first_w = (tile - i_x * p.n_weight_tiles) * WEIGHTS;
     if (threadIdx.x == 0) {
         for (int i = 0; i < QRN_SPLIT_STAGES; i++) {
             qrn_barrier_init(&full[i], QRN_SPLIT_SPLITTERS / 32 * QRN_WARP_ARRIVALS);
@@ -128,17 +175,19 @@ template <int WEIGHTS> static __device__ __forceinline__ void product(const qrn_
         }
         qrn_barriers_are_ready();
     }
+    sent_sums<WEIGHTS> *sent = (sent_sums<WEIGHTS> *)(stages + QRN_SPLIT_STAGES * shape<WEIGHTS>::STAGE_BYTES);
+    if (p.n_shares > 1) sent->begin(p.n_shares, own.rank);
     __syncthreads();
     qrn_ring<QRN_SPLIT_STAGES> ring;
     if (threadIdx.x >= QRN_SPLIT_MULTIPLIERS) {
         const int thread = (int)threadIdx.x - QRN_SPLIT_MULTIPLIERS;
-        places<WEIGHTS> ahead(p, first_x, first_w, thread);
+        places<WEIGHTS> ahead(p, first_x, first_w, own.begin, thread);
         piece now[shape<WEIGHTS>::EACH];
         ahead.load(now);
 #pragma unroll 1
-        for (int i = 0; i < p.n_steps; i++, ring.next()) {
+        for (int i = 0; i < own.n; i++, ring.next()) {
             piece next[shape<WEIGHTS>::EACH];
-            if (i + 1 < p.n_steps) ahead.load(next);
+            if (i + 1 < own.n) ahead.load(next);
             qrn_barrier_wait(&empty[ring.stage], ring.parity ^ 1);
             store<WEIGHTS>(now, thread, stages + ring.stage * shape<WEIGHTS>::STAGE_BYTES);
             qrn_fence_async();
@@ -153,17 +202,18 @@ template <int WEIGHTS> static __device__ __forceinline__ void product(const qrn_
     for (int j = 0; j < WEIGHTS / 2; j++) sums[j] = c[j] = 0.0f;
     qrn_wgmma_hold(c);
 #pragma unroll 1
-    for (int i = 0; i < p.n_steps; i++, ring.next()) {
+    for (int i = 0; i < own.n; i++, ring.next()) {
         qrn_barrier_wait(&full[ring.stage], ring.parity);
         multiply<WEIGHTS>(stages + ring.stage * shape<WEIGHTS>::STAGE_BYTES, i % 2, c);
         qrn_wgmma_wait<0>();
         qrn_wgmma_hold(c);
         qrn_barrier_arrive_warp(&empty[ring.stage]);
-        if (i % 2 == 0 && i + 1 < p.n_steps) continue;
+        if (i % 2 == 0 && i + 1 < own.n) continue;
 #pragma unroll
         for (int j = 0; j < WEIGHTS / 2; j++) sums[j] += c[j];
     }
-    store_sums<WEIGHTS>(p, first_x, first_w, sums);
+    if (p.n_shares == 1 || sent->add(p.n_shares, own.rank, sums))
+        store_sums<WEIGHTS>(p, first_x, first_w, sums);
 }
 
 QRN_DEVICE_FUNCTION(qrn_matmul_split_64, QRN_SPLIT_THREADS, 1, qrn_matmul_split_params)
