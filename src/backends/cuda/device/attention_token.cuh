@@ -26,7 +26,8 @@ enum {
     ALL_WARPS = QRN_ATTENTION_TOKEN_THREADS / 32, /* those that attend come first */
     HELPERS = ALL_WARPS - WARPS,
     ATTENDING = 1,
-    ROWS /* barriers: of those that attend; of all, when rows are made */
+    HELPING,
+    ROWS /* barriers: of those that attend, of helpers; of all, when rows are made */
 };
 
 /* Then the sigmoids of gates, [group][D], and queries as floats, likewise, or this block's runs in their place. */
@@ -281,7 +282,8 @@ template <int D> struct attention_token {
         const bool has_key = (int)blockIdx.z == s.n_shares - 1;
         qrn_grid_waits();
         make_rows(blockIdx.x, has_key ? group + 2 : group, s.n_shares == 1, p.weights_stay);
-        qrn_sync_some(ROWS, 32 * ALL_WARPS);
+        qrn_arrive_some(ROWS, 32 * ALL_WARPS);
+        qrn_sync_some(HELPING, 32 * HELPERS);
         if (has_key) append_key();
         make_gates(blockIdx.x);
     }
