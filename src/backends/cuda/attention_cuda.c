@@ -196,7 +196,7 @@ static int64_t mma_rows(const struct qrn_attention_params *p)
     return n_rows <= FEW_ROWS * n ? FEW_ROWS : MANY_ROWS;
 }
 
-/* The same as plan for attention_decode.cu, whose blocks of threads all have room at once where they
+/* The same as plan for attention_decode.cuh, whose blocks of threads all have room at once where they
  * are fewer than ENOUGH_BLOCKS; tiles that may be there and are not do not count. */
 static int64_t plan_decode(struct qrn_attention_params *p, int64_t rows)
 {
@@ -208,6 +208,14 @@ static int64_t plan_decode(struct qrn_attention_params *p, int64_t rows)
     const int64_t n = n_shares > 1 || p->window ? n_shares : most;
     if (n < 2 || p->n_runs < 2 || bytes_of_partials(p) > MOST_PARTIAL_BYTES) return 1;
     return smaller(smaller(n, p->n_runs), MOST_SPLITS);
+}
+
+int64_t qrn_cuda_attention_plan_decode(struct qrn_attention_params *p, int64_t *n_shares)
+{
+    const int64_t rows = mma_rows(p);
+    if (rows > FEW_ROWS) return 0;
+    *n_shares = plan_decode(p, rows);
+    return rows;
 }
 
 static int64_t plan_mma(struct qrn_attention_params *p, int64_t rows)
@@ -229,10 +237,10 @@ static int64_t plan_mma(struct qrn_attention_params *p, int64_t rows)
             MMA_FUNCTION(name "_256", 256, rows)                                  \
     }
 
-/* The same of device/attention_decode.cu. */
-#define DECODE_FUNCTION(name, d)                                                        \
-    {                                                                                   \
-        qrn_cuda_image_attention_decode, "qrn_attention_decode_" name, 416 * (d) + 5552 \
+#define DECODE_FUNCTION(name, d)                                       \
+    {                                                                  \
+        qrn_cuda_image_attention_decode, "qrn_attention_decode_" name, \
+            QRN_ATTENTION_DECODE_BYTES(d)                              \
     }
 #define DECODE_FUNCTIONS(name)                                              \
     {                                                                       \

@@ -32,6 +32,9 @@ enum { QRN_ATTENTION_MERGE_DIMS = 32, QRN_ATTENTION_MERGE_RUNS = 64 };
 /* Floats of a row's partial of a run: o, m, l, to whole pieces of 16 bytes. */
 #define QRN_ATTENTION_PARTIAL(d) (((d) + 5) / 4 * 4)
 
+/* Shared memory of attention_decode.cuh. */
+#define QRN_ATTENTION_DECODE_BYTES(d) (416 * (d) + 5680)
+
 /* Which sequences in pages a launch is for.  Those of many rows may be rounded by another kernel; each
  * sequence's own numbers say which, so that its bits do not hang on the others of the call. */
 enum qrn_attention_only { QRN_ATTENTION_ALL, QRN_ATTENTION_ROUNDED, QRN_ATTENTION_EXACT };

@@ -21,11 +21,11 @@ struct qrn_attention_rows_side {
 };
 
 struct qrn_attention_rows_params {
-    struct qrn_rope_params rope; /* of both; its x and out are not looked at */
     struct qrn_kv_append_paged_params append;
     struct qrn_attention_rows_side q, k;
     int32_t n_heads; /* of queries */
     int32_t early;   /* positions and pages may be read before the launch's turn */
+    struct qrn_rope_params rope; /* of both; its x and out are not looked at */
 };
 
 QRN_PARAMS_END

@@ -18,7 +18,7 @@ enum qrn_cuda_feature {
 };
 
 /* What a launch leaves for nobody: zeros between launches, where a block of one hands sums over to the next one
- * (matmul_stream_cuda.h); and what blocks of a chain exchange (matmul_chain_cuda.h), zeros at first. */
+ * (matmul_stream_cuda.h), or blocks are counted that have come (attention_token_cuda.h); and what blocks of a chain exchange (matmul_chain_cuda.h), zeros at first. */
 enum { QRN_CUDA_HANDOVER_BYTES = 2048, QRN_CUDA_EXCHANGE_BYTES = 1 << 20 };
 
 struct qrn_cuda_functions; /* see launch.c */

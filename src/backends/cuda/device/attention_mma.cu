@@ -3,7 +3,7 @@
  *
  * Prefill, 64 rows a tile, is bound by what tensor cores read from shared memory.  Few rows, 16 a tile,
  * are bound by the bytes of keys and values: blocks of threads are many, with 64 keys and values under
- * way in each by cp.async while the block before is worked on (of pages: attention_decode.cu).  Queries
+ * way in each by cp.async while the block before is worked on (of pages: attention_decode.cuh).  Queries
  * and weights are float32: each is taken as the sum of two halves, so that products keep 22 bits and
  * two mma stand for one.
  *

@@ -150,12 +150,20 @@ copy_values(const qrn_attention_params &p, const uint16_t *from, int begin, int 
 }
 
 /* A weight of 0 times a value that is not finite would be NaN: such values become 0 here, and are
- * added apart (add_bad_values).  Each thread looks at what it has copied. */
+ * added apart (add_bad_values).  Each thread looks at what it has copied, of the first n_keys: others are 0. */
 template <int D, int n_threads = THREADS>
-static __device__ __forceinline__ void remove_bad_values(uint16_t *v, int64_t *bad)
+static __device__ __forceinline__ void remove_bad_values(uint16_t *v, int64_t *bad, int n_keys = BLOCK)
 {
+    uint32_t any_bad = 0; /* an exponent of all ones carries into the sign */
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < n_keys * (D / 8); i += n_threads) {
+        const uint4 x = *(const uint4 *)place<D>(v, i / (D / 8), i % (D / 8));
+        any_bad |= ((x.x & 0x7c007c00u) + 0x04000400u) | ((x.y & 0x7c007c00u) + 0x04000400u) |
+                   ((x.z & 0x7c007c00u) + 0x04000400u) | ((x.w & 0x7c007c00u) + 0x04000400u);
+    }
+    if (!(any_bad & 0x80008000u)) return;
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < BLOCK * D / 8; i += n_threads) {
+    for (int i = (int)threadIdx.x; i < n_keys * (D / 8); i += n_threads) {
         uint4 *at = (uint4 *)place<D>(v, i / (D / 8), i % (D / 8));
         const uint4 x = *at;
         const uint32_t words[4] = {x.x, x.y, x.z, x.w};

@@ -6,14 +6,18 @@
 #include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/rope_cuda.h"
 
-/* As ops/rope_angles.h has it. */
-static __device__ __forceinline__ float rope_frequency(const qrn_rope_params &p, int i)
+/* With freq_factors, as ops/rope_angles.h has it.  Rare, and so a function that is called. */
+static __device__ __noinline__ float rope_divided_frequency(const qrn_rope_params &p, int i)
 {
-    if (!p.freq_factors) return p.wave[i];
     const double f = 1.0 / ((double)p.wave[i] * (double)p.freq_factors[i]);
     if (p.factor == 0.0) return (float)f;
     const double ramp = fmin(fmax(((double)i - p.low) / p.width, 0.0), 1.0);
     return (float)(f / p.factor * ramp + f * (1.0 - ramp));
+}
+
+static __device__ __forceinline__ float rope_frequency(const qrn_rope_params &p, int i)
+{
+    return p.freq_factors ? rope_divided_frequency(p, i) : p.wave[i];
 }
 
 /* Cosine and sine of pair i of a token.  A position out of range turns the pair into NaN. */
