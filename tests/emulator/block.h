@@ -28,7 +28,7 @@ struct bulk {
     struct emulated_map map;
     uint64_t *barrier;
 };
-enum { MAX_COPIES = 512, MAX_BULKS = 16384 };
+enum { MAX_COPIES = 512, MAX_BULKS = 1024 };
 
 struct thread {
     struct fiber fiber;

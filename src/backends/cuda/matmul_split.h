@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Products of float32 or bf16 weights in rows with many rows of float32 x by parts of them, on Hopper: a form of
+ * Products of float32 weights in rows with many rows of float32 x by parts of them, on Hopper: a form of
  * cuda.matmul.floats. */
 #ifndef QUERN_BACKENDS_CUDA_MATMUL_SPLIT_H
 #define QUERN_BACKENDS_CUDA_MATMUL_SPLIT_H

@@ -18,22 +18,18 @@ enum {
     QRN_SPLIT_MULTIPLIERS = 128,
     QRN_SPLIT_SPLITTERS = 256,
     QRN_SPLIT_THREADS = QRN_SPLIT_MULTIPLIERS + QRN_SPLIT_SPLITTERS,
-    QRN_SPLIT_STAGES = 3,
-    QRN_SPLIT_SHARES = 4 /* of k, at most */
+    QRN_SPLIT_STAGES = 3
 };
 
-/* Stages begin at multiples of 1024; then, of tiles of 64 rows of weights, sums of the shares but the first, and their
- * barrier. */
-#define qrn_split_shared_bytes(n_weights)                                                       \
-    (1024 + QRN_SPLIT_STAGES * QRN_SPLIT_PARTS * (QRN_SPLIT_X + (n_weights)) * 2 * QRN_SPLIT_K + \
-     ((n_weights) > 64 ? 0 : (QRN_SPLIT_SHARES - 1) * QRN_SPLIT_X * (n_weights) * 4 + 16))
+/* Stages begin at multiples of 1024. */
+#define qrn_split_shared_bytes(n_weights) \
+    (1024 + QRN_SPLIT_STAGES * QRN_SPLIT_PARTS * (QRN_SPLIT_X + (n_weights)) * 2 * QRN_SPLIT_K)
 
 struct qrn_matmul_split_params {
     uint64_t x, w, out;
     int64_t x_row_bytes, w_row_bytes, out_row_bytes;
     int32_t n_rows, n, n_steps; /* of x, of weights; k in steps of QRN_SPLIT_K */
     int32_t n_weight_tiles;
-    int32_t n_shares, rest; /* of k, of which each block of a cluster has one */
 };
 
 QRN_PARAMS_END

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Products of float32 weights, or bf16 ones, with many rows of float32 x on Hopper's tensor cores.
+ * Products of float32 weights with many rows of float32 x on Hopper's tensor cores.
  *
  * A float is the sum of three bf16, each what is left of it by the ones before, rounded: 24 bits.  So a product of two is
  * nine products of bf16, of which the six largest are made; what is left out is 2^-24 of it.  Tensor cores make those six in less
- * time than multiply-adds take for one.  A bf16 is its first part.  They cut off what does not fit in a sum where others round it; so sums begin anew
+ * time than multiply-adds take for one.  They cut off what does not fit in a sum where others round it; so sums begin anew
  * with each 128 k, and are added up by rounding.
  *
- * Eight warps load rows of x and of weights, split them and write three tiles of each to shared memory, four warps multiply.
- * Where tiles are few the blocks of a cluster share the k of one; the first one adds up their sums, ascending. */
+ * Eight warps load rows of x and of weights, split them and write three tiles of each to shared memory, four warps multiply. */
 #include "backends/cuda/device/wgmma.cuh"
 #include "backends/cuda/matmul_split_cuda.h"
 
@@ -30,10 +29,9 @@ struct piece {
     float4 low, high;
 };
 
-template <int WEIGHTS, bool IS_BF16> struct shape {
+template <int WEIGHTS> struct shape {
     enum {
         ROWS = QRN_SPLIT_X + WEIGHTS,
-        W_PARTS = IS_BF16 ? 1 : QRN_SPLIT_PARTS,
         EACH = ROWS * 8 / QRN_SPLIT_SPLITTERS, /* pieces of a stage that a thread has: of rows 32 apart */
         OF_X = QRN_SPLIT_X * 8 / QRN_SPLIT_SPLITTERS, /* the first of them are of x */
         PART_BYTES = ROWS * QRN_LINE,                 /* rows of x, then those of weights */
@@ -41,50 +39,37 @@ template <int WEIGHTS, bool IS_BF16> struct shape {
     };
 };
 
-/* Eight bf16. */
-static __device__ __forceinline__ piece widened(const uint4 &v)
-{
-    return {make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u), __uint_as_float(v.y << 16),
-                        __uint_as_float(v.y & 0xffff0000u)),
-            make_float4(__uint_as_float(v.z << 16), __uint_as_float(v.z & 0xffff0000u), __uint_as_float(v.w << 16),
-                        __uint_as_float(v.w & 0xffff0000u))};
-}
-
 /* Where a thread's pieces of the next stage are; past the last row: that again. */
-template <int WEIGHTS, bool IS_BF16> struct places {
-    using of = shape<WEIGHTS, IS_BF16>;
-    const char *from[of::EACH];
+template <int WEIGHTS> struct places {
+    const char *from[shape<WEIGHTS>::EACH];
 
-    static __device__ __forceinline__ bool is_x(int i) { return i < of::OF_X; }
-    static __device__ __forceinline__ int element(int i) { return is_x(i) || !IS_BF16 ? 4 : 2; }
-
-    __device__ __forceinline__ places(const qrn_matmul_split_params &p, int first_x, int first_w, int step, int thread)
+    __device__ __forceinline__ places(const qrn_matmul_split_params &p, int first_x, int first_w, int thread)
     {
 #pragma unroll
-        for (int i = 0; i < of::EACH; i++) {
+        for (int i = 0; i < shape<WEIGHTS>::EACH; i++) {
             const int row = thread / 8 + 32 * i;
-            from[i] = (const char *)(uintptr_t)(is_x(i) ? p.x + min(first_x + row, p.n_rows - 1) * p.x_row_bytes
-                                                        : p.w + min(first_w + row - QRN_SPLIT_X, p.n - 1) * p.w_row_bytes) +
-                      (step * QRN_SPLIT_K + thread % 8 * 8) * element(i);
+            const bool is_x = i < shape<WEIGHTS>::OF_X;
+            from[i] = (const char *)(uintptr_t)(is_x ? p.x + min(first_x + row, p.n_rows - 1) * p.x_row_bytes
+                                                     : p.w + min(first_w + row - QRN_SPLIT_X, p.n - 1) * p.w_row_bytes) +
+                      thread % 8 * (8 * (int)sizeof(float));
         }
     }
-    __device__ __forceinline__ void load(piece (&to)[of::EACH])
+    __device__ __forceinline__ void load(piece (&to)[shape<WEIGHTS>::EACH])
     {
 #pragma unroll
-        for (int i = 0; i < of::EACH; i++) {
-            if (element(i) == 2) to[i] = widened(*(const uint4 *)from[i]);
-            else to[i] = {*(const float4 *)from[i], *(const float4 *)(from[i] + 16)};
-            from[i] += QRN_SPLIT_K * element(i);
+        for (int i = 0; i < shape<WEIGHTS>::EACH; i++) {
+            to[i].low = *(const float4 *)from[i];
+            to[i].high = *(const float4 *)(from[i] + 16);
+            from[i] += QRN_SPLIT_K * (int)sizeof(float);
         }
     }
 };
 
-template <int WEIGHTS, bool IS_BF16>
-static __device__ __forceinline__ void store(const piece (&from)[shape<WEIGHTS, IS_BF16>::EACH], int thread, char *stage)
+template <int WEIGHTS>
+static __device__ __forceinline__ void store(const piece (&from)[shape<WEIGHTS>::EACH], int thread, char *stage)
 {
-    using of = shape<WEIGHTS, IS_BF16>;
 #pragma unroll
-    for (int i = 0; i < of::EACH; i++) {
+    for (int i = 0; i < shape<WEIGHTS>::EACH; i++) {
         uint32_t parts[4][QRN_SPLIT_PARTS];
         split(from[i].low.x, from[i].low.y, parts[0]);
         split(from[i].low.z, from[i].low.w, parts[1]);
@@ -92,18 +77,17 @@ static __device__ __forceinline__ void store(const piece (&from)[shape<WEIGHTS, 
         split(from[i].high.z, from[i].high.w, parts[3]);
         char *to = stage + qrn_in_atom(thread / 8 + 32 * i, thread % 8 * 16);
 #pragma unroll
-        for (int part = 0; part < (i < of::OF_X ? (int)QRN_SPLIT_PARTS : (int)of::W_PARTS); part++)
-            *(uint4 *)(to + part * of::PART_BYTES) =
+        for (int part = 0; part < QRN_SPLIT_PARTS; part++)
+            *(uint4 *)(to + part * shape<WEIGHTS>::PART_BYTES) =
                 make_uint4(parts[0][part], parts[1][part], parts[2][part], parts[3][part]);
     }
 }
 
-/* c = the six products of a stage's k, of bf16 weights three, or, if `adds`, c += .. */
-template <int WEIGHTS, bool IS_BF16>
+/* c = the six products of a stage's k, or, if `adds`, c += .. */
+template <int WEIGHTS>
 static __device__ __forceinline__ void multiply(const char *stage, int adds, float (&c)[WEIGHTS / 2])
 {
-    using of = shape<WEIGHTS, IS_BF16>;
-    enum { PART = of::PART_BYTES, W = QRN_SPLIT_X * QRN_LINE };
+    enum { PART = shape<WEIGHTS>::PART_BYTES, W = QRN_SPLIT_X * QRN_LINE };
     const uint64_t tile = qrn_tile_by_k(stage);
     qrn_wgmma_fence();
 #pragma unroll
@@ -111,7 +95,7 @@ static __device__ __forceinline__ void multiply(const char *stage, int adds, flo
 #pragma unroll
         for (int i = 0; i < QRN_SPLIT_PARTS; i++)
 #pragma unroll
-            for (int j = 0; i + j < QRN_SPLIT_PARTS && j < of::W_PARTS; j++)
+            for (int j = 0; i + j < QRN_SPLIT_PARTS; j++)
                 qrn_wgmma_bf16<WEIGHTS, QRN_BY_K, QRN_BY_K>(c, qrn_tile_moved(tile, i * PART + 32 * k),
                                                             qrn_tile_moved(tile, j * PART + W + 32 * k), adds || k || i || j);
     qrn_wgmma_commit();
@@ -130,61 +114,13 @@ static __device__ __forceinline__ void store_sums(const qrn_matmul_split_params 
     }
 }
 
-/* A block's share of the steps: whole pairs of them, but for the last one's. */
-struct share {
-    int rank, begin, n;
-
-    __device__ __forceinline__ share(const qrn_matmul_split_params &p)
-    {
-        const int n_pairs = (p.n_steps + 1) / 2;
-        rank = (int)blockIdx.x % p.n_shares;
-        begin = 2 * (n_pairs * rank / p.n_shares);
-        n = min(2 * (n_pairs * (rank + 1) / p.n_shares), p.n_steps) - begin;
-    }
-};
-
-/* Sums that the other blocks of a cluster send to its first one. */
-template <int WEIGHTS> struct sent_sums {
-    float of[QRN_SPLIT_SHARES - 1][WEIGHTS / 2][QRN_SPLIT_MULTIPLIERS];
-    qrn_barrier whole;
-
-    /* Before any is sent; all threads of all blocks. */
-    __device__ __forceinline__ void begin(int n_shares, int rank)
-    {
-        if (threadIdx.x == 0 && rank == 0) {
-            qrn_barrier_init(&whole, 1);
-            qrn_barriers_are_ready();
-            qrn_barrier_arrive_expecting(&whole, (n_shares - 1) * (int)sizeof of[0]);
-        }
-        qrn_cluster_arrive();
-        qrn_cluster_wait();
-    }
-    /* Added up in the first block, by threads that multiply.  Whether this is that one. */
-    __device__ __forceinline__ bool add(int n_shares, int rank, float (&sums)[WEIGHTS / 2])
-    {
-        if (rank) {
-#pragma unroll
-            for (int j = 0; j < WEIGHTS / 2; j++) qrn_send_to_block(&of[rank - 1][j][threadIdx.x], sums[j], &whole, 0);
-            return false;
-        }
-        qrn_barrier_wait(&whole, 0);
-        for (int i = 0; i < n_shares - 1; i++)
-#pragma unroll
-            for (int j = 0; j < WEIGHTS / 2; j++) sums[j] += of[i][j][threadIdx.x];
-        return true;
-    }
-};
-
-template <int WEIGHTS, bool IS_BF16>
-static __device__ __forceinline__ void product(const qrn_matmul_split_params &p)
+template <int WEIGHTS> static __device__ __forceinline__ void product(const qrn_matmul_split_params &p)
 {
-    using of = shape<WEIGHTS, IS_BF16>;
     QRN_DYNAMIC_SHARED(char, memory);
     __shared__ qrn_barrier full[QRN_SPLIT_STAGES], empty[QRN_SPLIT_STAGES];
     char *stages = (char *)qrn_align_shared(memory, QRN_ATOM);
-    const share own(p);
-    const int tile = (int)blockIdx.x / p.n_shares, i_x = tile / p.n_weight_tiles, first_x = i_x * QRN_SPLIT_X,
-              first_w = (tile - i_x * p.n_weight_tiles) * WEIGHTS;
+    const int i_x = (int)blockIdx.x / p.n_weight_tiles, first_x = i_x * QRN_SPLIT_X,
+              first_w = ((int)blockIdx.x - i_x * p.n_weight_tiles) * WEIGHTS;
     if (threadIdx.x == 0) {
         for (int i = 0; i < QRN_SPLIT_STAGES; i++) {
             qrn_barrier_init(&full[i], QRN_SPLIT_SPLITTERS / 32 * QRN_WARP_ARRIVALS);
@@ -192,25 +128,23 @@ static __device__ __forceinline__ void product(const qrn_matmul_split_params &p)
         }
         qrn_barriers_are_ready();
     }
-    sent_sums<WEIGHTS> *sent = (sent_sums<WEIGHTS> *)(stages + QRN_SPLIT_STAGES * of::STAGE_BYTES);
-    if (p.n_shares > 1) sent->begin(p.n_shares, own.rank);
     __syncthreads();
     qrn_ring<QRN_SPLIT_STAGES> ring;
     if (threadIdx.x >= QRN_SPLIT_MULTIPLIERS) {
         const int thread = (int)threadIdx.x - QRN_SPLIT_MULTIPLIERS;
-        places<WEIGHTS, IS_BF16> ahead(p, first_x, first_w, own.begin, thread);
-        piece now[of::EACH];
+        places<WEIGHTS> ahead(p, first_x, first_w, thread);
+        piece now[shape<WEIGHTS>::EACH];
         ahead.load(now);
 #pragma unroll 1
-        for (int i = 0; i < own.n; i++, ring.next()) {
-            piece next[of::EACH];
-            if (i + 1 < own.n) ahead.load(next);
+        for (int i = 0; i < p.n_steps; i++, ring.next()) {
+            piece next[shape<WEIGHTS>::EACH];
+            if (i + 1 < p.n_steps) ahead.load(next);
             qrn_barrier_wait(&empty[ring.stage], ring.parity ^ 1);
-            store<WEIGHTS, IS_BF16>(now, thread, stages + ring.stage * of::STAGE_BYTES);
+            store<WEIGHTS>(now, thread, stages + ring.stage * shape<WEIGHTS>::STAGE_BYTES);
             qrn_fence_async();
             qrn_barrier_arrive_warp(&full[ring.stage]);
 #pragma unroll
-            for (int k = 0; k < of::EACH; k++) now[k] = next[k];
+            for (int k = 0; k < shape<WEIGHTS>::EACH; k++) now[k] = next[k];
         }
         return;
     }
@@ -219,27 +153,25 @@ static __device__ __forceinline__ void product(const qrn_matmul_split_params &p)
     for (int j = 0; j < WEIGHTS / 2; j++) sums[j] = c[j] = 0.0f;
     qrn_wgmma_hold(c);
 #pragma unroll 1
-    for (int i = 0; i < own.n; i++, ring.next()) {
+    for (int i = 0; i < p.n_steps; i++, ring.next()) {
         qrn_barrier_wait(&full[ring.stage], ring.parity);
-        multiply<WEIGHTS, IS_BF16>(stages + ring.stage * of::STAGE_BYTES, i % 2, c);
+        multiply<WEIGHTS>(stages + ring.stage * shape<WEIGHTS>::STAGE_BYTES, i % 2, c);
         qrn_wgmma_wait<0>();
         qrn_wgmma_hold(c);
         qrn_barrier_arrive_warp(&empty[ring.stage]);
-        if (i % 2 == 0 && i + 1 < own.n) continue;
+        if (i % 2 == 0 && i + 1 < p.n_steps) continue;
 #pragma unroll
         for (int j = 0; j < WEIGHTS / 2; j++) sums[j] += c[j];
     }
-    if (p.n_shares == 1 || sent->add(p.n_shares, own.rank, sums))
-        store_sums<WEIGHTS>(p, first_x, first_w, sums);
+    store_sums<WEIGHTS>(p, first_x, first_w, sums);
 }
 
-#define MATMUL_SPLIT(name, WEIGHTS, IS_BF16)                                                      \
-    QRN_DEVICE_FUNCTION(qrn_matmul_split_##name, QRN_SPLIT_THREADS, 1, qrn_matmul_split_params)   \
-    {                                                                                             \
-        product<WEIGHTS, IS_BF16>(p);                                                             \
-    }
+QRN_DEVICE_FUNCTION(qrn_matmul_split_64, QRN_SPLIT_THREADS, 1, qrn_matmul_split_params)
+{
+    product<64>(p);
+}
 
-MATMUL_SPLIT(64, 64, false)
-MATMUL_SPLIT(128, 128, false)
-MATMUL_SPLIT(64_bf16, 64, true)
-MATMUL_SPLIT(128_bf16, 128, true)
+QRN_DEVICE_FUNCTION(qrn_matmul_split_128, QRN_SPLIT_THREADS, 1, qrn_matmul_split_params)
+{
+    product<128>(p);
+}
