@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * attention_paged for few rows (attention_decode.cuh), by itself. */
+#include "backends/cuda/device/attention_alone.cuh"
 #include "backends/cuda/device/attention_decode.cuh"
 
 template <int D, int R, bool shares>

@@ -17,108 +17,9 @@
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_ATTENTION_DECODE_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_ATTENTION_DECODE_CUH
 
-#include "backends/cuda/device/attention_mma.cuh"
-#include "backends/cuda/device/norm_part.cuh"
+#include "backends/cuda/device/attention_decode_shared.cuh"
 
-enum { WARPS = 4, DECODE_THREADS = 32 * WARPS, WARP_KEYS = BLOCK / WARPS, STAGES = 3 };
-
-template <int D, int R> struct decode_shared {
-    uint16_t tiles[STAGES]
-                  [BLOCK * D]; /* keys of the first block, its values, keys of the next ... */
-    uint16_t p[2][16 * BLOCK];
-    uint16_t q[16 * (R == 8 ? D : 1)]; /* queries, 8 rows below what halves leave of them */
-    uint4 low[R == 16 ? D / 16 : 1]
-             [32]; /* the latter of 16 rows, a lane's piece of each fragment */
-    float inverse[R], most[R][WARPS], sums[R][8];
-    int64_t bad;
-    qrn_attention_tile tile;
-    qrn_attention_row row[R]; /* those past the tile's are as its first */
-};
-
-/* Row r of queries, a warp's, scaled by a power of two to below 32, as halves and what those leave.  Those of 16 rows
- * come where the third tile will be. */
-template <int D, int R, int N>
-static __device__ __forceinline__ void put_query(decode_shared<D, R> &s, int r,
-                                                 const norm_part<1, N> &x)
-{
-    uint16_t *const high = R == 8 ? s.q : s.tiles[2], *const low = high + R * D;
-    float most = 0.0f;
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) most = fmaxf(most, fabsf(x.v[n][j]));
-    const int biased = (int)(__float_as_uint(qrn_warp_max(most)) >> 23);
-    const int exponent = biased < 5 ? 5 : biased > 254 ? 254 : biased;
-    const float factor = __uint_as_float((uint32_t)(258 - exponent) << 23);
-    if (qrn_lane() == 0) s.inverse[r] = __uint_as_float((uint32_t)(exponent - 4) << 23);
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-        const int i = x.begin() + n * x.STRIDE;
-        uint2 upper, rest;
-        split(x.v[n][0] * factor, x.v[n][1] * factor, &upper.x, &rest.x);
-        split(x.v[n][2] * factor, x.v[n][3] * factor, &upper.y, &rest.y);
-        if (i >= D) continue;
-        *(uint2 *)(place<D>(high, r, i / 8) + i % 8) = upper;
-        *(uint2 *)(place<D>(low, r, i / 8) + i % 8) = rest;
-    }
-}
-
-/* What a launch does with a tile beside attention: nothing.  shares: blocks of threads share its keys, and merge_runs
- * is launched behind. */
-template <int D, int R, bool of_shares> struct attention_alone {
-    static const bool MERGES = !of_shares, /* runs are merged here */
-        BEGINS_ANYWAY = false;             /* without keys too */
-    const qrn_attention_params &p;
-    decode_shared<D, R> &s;
-
-    static __device__ __forceinline__ void sync() { __syncthreads(); }
-    /* Blocks of keys that are this block's. */
-    __device__ __forceinline__ void share(int *begin, int *end) const
-    {
-        int64_t first, last;
-        qrn_attention_share(s.tile, &first, &last);
-        *begin = (int)first;
-        *end = (int)last;
-    }
-    /* Before the launch's turn, when it is known where the first keys are. */
-    __device__ __forceinline__ void ask(const source &) const {}
-    /* After it, when the first keys are asked for: puts queries where they belong.  Rows that there are not stay what
-     * they were, which is nobody's. */
-    __device__ __forceinline__ void begin() const
-    {
-#pragma unroll 1
-        for (int r = qrn_warp(); r < s.tile.n_rows; r += WARPS) {
-            const float *from = qrn_attention_q(p, s.tile, s.row[r]);
-            norm_part<1, (D + 127) / 128> x;
-#pragma unroll
-            for (int n = 0; n < (D + 127) / 128; n++)
-                qrn_load4(from, x.begin() + n * x.STRIDE, D, x.v[n]);
-            put_query<D, R>(s, r, x);
-        }
-    }
-    /* What this thread has copied of a block's keys, or values, is there. */
-    __device__ __forceinline__ void have_keys(uint16_t *, int) const {}
-    __device__ __forceinline__ void have_values(uint16_t *, int) const {}
-    /* Where a run's sums of row r go; NULL: nowhere. */
-    __device__ __forceinline__ float *partial(int r, int run) const
-    {
-        const qrn_attention_row &row = s.row[r];
-        if (r >= s.tile.n_rows || run < qrn_attention_first_run(row) ||
-            !qrn_attention_reaches(row, run))
-            return nullptr;
-        return qrn_attention_partial(p, s.tile, row, run);
-    }
-    /* Dimensions d and d + 1 of row r. */
-    __device__ __forceinline__ void store(int r, int d, float2 y) const
-    {
-        float *to = qrn_attention_out(p, s.tile, s.row[r]) + d;
-        if (qrn_is_aligned(to, 8))
-            *(float2 *)to = y;
-        else
-            to[0] = y.x, to[1] = y.y;
-    }
-};
-
+/* Steps: what a launch does beside it (attention_alone.cuh says what that is). */
 template <int D, int R, class Steps> struct decode {
     static const int H = R / 8, keys = WARP_KEYS / 8,
                      dims = D / WARPS / 8; /* tiles of 8 of a warp */
@@ -532,10 +433,5 @@ template <int D, int R, class Steps> struct decode {
         if constexpr (Steps::MERGES) store_rows();
     }
 };
-
-static_assert(sizeof(decode_shared<256, 16>) <= QRN_ATTENTION_DECODE_BYTES(256), "");
-static_assert(sizeof(decode_shared<64, 16>) <= QRN_ATTENTION_DECODE_BYTES(64), "");
-static_assert(sizeof(decode_shared<256, 8>) <= QRN_ATTENTION_DECODE_BYTES(256), "");
-static_assert(sizeof(decode_shared<64, 8>) <= QRN_ATTENTION_DECODE_BYTES(64), "");
 
 #endif

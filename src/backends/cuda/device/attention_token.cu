@@ -3,6 +3,7 @@
  * (attention_token.cuh).
  *
  * Where not all sequences have one token, the first block of each key head does one step after the other. */
+#include "backends/cuda/device/attention_alone.cuh"
 #include "backends/cuda/device/attention_token.cuh"
 
 /* A tile whose keys are all this block's. */
