@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The joint of norms, rope and append: to the bit what five launches leave in memory. */
-#include "support/joint_test.h"
+#include "joint_attention.h"
 
 enum { MAX_SEQS = 8, MAX_PAGES = 3 };
 
@@ -107,20 +107,9 @@ static const struct row rows[] = {
      "numbers that cannot be"},
 };
 
-struct call {
-    struct qrn_rms_norm_args q_norm, k_norm;
-    struct qrn_rope_args q_rope, k_rope;
-    struct qrn_kv_append_paged_args append;
-};
-
 static void record(struct joint_test *j, const void *context)
 {
-    const struct call *c = context;
-    qrn_encode_rms_norm(j->enc, &c->q_norm);
-    qrn_encode_rms_norm(j->enc, &c->k_norm);
-    qrn_encode_rope(j->enc, &c->q_rope);
-    qrn_encode_rope(j->enc, &c->k_rope);
-    qrn_encode_kv_append_paged(j->enc, &c->append);
+    record_attention_rows(j, context);
 }
 
 /* Sequences and their pages. */
@@ -150,7 +139,7 @@ static struct qrn_tensor heads(struct qrn_tensor all, int64_t at, int64_t n, int
     return qrn_tensor_split_last(qrn_tensor_slice(all, 1, at, n * d), n, d);
 }
 
-static void make(struct joint_test *j, const struct row *z, struct call *c)
+static void make(struct joint_test *j, const struct row *z, struct attention_rows_call *c)
 {
     int64_t T = 0;
     for (int s = 0; s < MAX_SEQS; s++) T += z->lengths[s];
@@ -208,7 +197,7 @@ static void test_rows(void **state)
     struct joint_test j;
     joint_test_open(&j, 11);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct call c;
+        struct attention_rows_call c;
         const enum oddity oddity = rows[i].oddity;
         make(&j, &rows[i], &c);
         joint_test_run(&j, record, &c, oddity == NONE || oddity == BAD_NUMBERS ? 4 : 0,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The joint of a token's attention: to the bit what the launches of its steps leave in memory. */
-#include "support/joint_test.h"
+#include "joint_attention.h"
 
 #include <math.h>
 
@@ -99,9 +99,7 @@ static const struct row rows[] = {
 };
 
 struct call {
-    struct qrn_rms_norm_args q_norm, k_norm;
-    struct qrn_rope_args q_rope, k_rope;
-    struct qrn_kv_append_paged_args append;
+    struct attention_rows_call rows;
     struct qrn_attention_paged_args attention;
     struct qrn_sigmoid_mul_args gated;
 };
@@ -109,11 +107,7 @@ struct call {
 static void record(struct joint_test *j, const void *context)
 {
     const struct call *c = context;
-    qrn_encode_rms_norm(j->enc, &c->q_norm);
-    qrn_encode_rms_norm(j->enc, &c->k_norm);
-    qrn_encode_rope(j->enc, &c->q_rope);
-    qrn_encode_rope(j->enc, &c->k_rope);
-    qrn_encode_kv_append_paged(j->enc, &c->append);
+    record_attention_rows(j, &c->rows);
     qrn_encode_attention_paged(j->enc, &c->attention);
     qrn_encode_sigmoid_mul(j->enc, &c->gated);
 }
@@ -142,12 +136,12 @@ static void make_pages(struct joint_test *j, const struct row *z, struct call *c
             pages[n * z->max_pages + i] = (uint64_t)(uintptr_t)page_of(j, z).data;
     }
     if (z->oddity == NO_PAGE) pages[1] = 0, pages[z->max_pages + 300 / 64] = 0;
-    c->append.position = joint_test_ints(j, z->positions, z->n_seqs);
+    c->rows.append.position = joint_test_ints(j, z->positions, z->n_seqs);
     if (z->oddity == BAD_BOUNDS) begin[1] = 0, begin[2] = 5;
-    c->append.seq_begin = joint_test_ints(j, begin, z->n_seqs + 1);
-    c->append.pages = joint_test_addresses(j, pages, z->n_seqs, z->max_pages);
-    c->append.page_offset = 64;
-    c->append.kv_type = QRN_F16;
+    c->rows.append.seq_begin = joint_test_ints(j, begin, z->n_seqs + 1);
+    c->rows.append.pages = joint_test_addresses(j, pages, z->n_seqs, z->max_pages);
+    c->rows.append.page_offset = 64;
+    c->rows.append.kv_type = QRN_F16;
 }
 
 static struct qrn_tensor output_of(struct joint_test *j, const struct row *z, struct qrn_tensor x)
@@ -176,18 +170,19 @@ static void make(struct joint_test *j, const struct row *z, struct call *c)
     if (z->oddity == BAD_NUMBERS) positions[1] = -5;
     if (z->oddity == BAD_VALUES) ((float *)joint_test_at(j, v.data))[3] = INFINITY;
     *c = (struct call){
-        .q_norm = {.x = q, .out = q, .eps = 1e-6f, .weight = joint_test_filled(j, scale, 1, &z->d)},
-        .k_norm = {.x = k, .out = k, .eps = 1e-5f, .weight = joint_test_filled(j, scale, 1, &z->d)},
-        .q_rope = {.x = q, .out = q, .n_rot = z->n_rot, .theta = 1e6, .mode = QRN_ROPE_NEOX},
-        .append = {.k = k, .v = v}};
-    c->q_rope.positions = joint_test_ints(j, positions, n_tokens);
-    c->k_rope = c->q_rope;
-    c->k_rope.x = c->k_rope.out = k;
+        .rows = {
+            .q_norm = {.x = q, .out = q, .eps = 1e-6f, .weight = joint_test_filled(j, scale, 1, &z->d)},
+            .k_norm = {.x = k, .out = k, .eps = 1e-5f, .weight = joint_test_filled(j, scale, 1, &z->d)},
+            .q_rope = {.x = q, .out = q, .n_rot = z->n_rot, .theta = 1e6, .mode = QRN_ROPE_NEOX},
+            .append = {.k = k, .v = v}}};
+    c->rows.q_rope.positions = joint_test_ints(j, positions, n_tokens);
+    c->rows.k_rope = c->rows.q_rope;
+    c->rows.k_rope.x = c->rows.k_rope.out = k;
     make_pages(j, z, c);
     c->attention = (struct qrn_attention_paged_args){.q = q,
-                                                     .seq_begin = c->append.seq_begin,
-                                                     .position = c->append.position,
-                                                     .pages = c->append.pages,
+                                                     .seq_begin = c->rows.append.seq_begin,
+                                                     .position = c->rows.append.position,
+                                                     .pages = c->rows.append.pages,
                                                      .out = out,
                                                      .n_kv_heads = z->n_kv_heads,
                                                      .page_offset = 64,
@@ -197,7 +192,7 @@ static void make(struct joint_test *j, const struct row *z, struct call *c)
     c->gated = (struct qrn_sigmoid_mul_args){.x = out, .gate = gate, .out = output_of(j, z, out)};
     if (z->oddity == OTHER_PAGES)
         c->attention.pages =
-            joint_test_addresses(j, joint_test_at(j, c->append.pages.data), 1, z->max_pages);
+            joint_test_addresses(j, joint_test_at(j, c->rows.append.pages.data), 1, z->max_pages);
     if (z->oddity == OTHER_QUERIES) c->attention.q = joint_test_filled(j, 1.0, 3, q.shape);
 }
 

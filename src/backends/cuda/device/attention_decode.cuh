@@ -235,19 +235,8 @@ template <int D, int R, class Steps> struct decode {
                 o[i][2 * h + 1] *= shrink;
             }
 #pragma unroll
-            for (int i = 0; i < keys; i++) {
-                const float a = qrn_exp2_below(x[i][2 * h], most),
-                            b = qrn_exp2_below(x[i][2 * h + 1], most);
-                uint32_t high, low;
-                split(a, b, &high, &low);
-                const int piece = first_key / 8 + i, at = qrn_lane() % 4 * 2;
-                *(uint32_t *)(place<BLOCK>(s.p[0], r, piece) + at) = high;
-                *(uint32_t *)(place<BLOCK>(s.p[1], r, piece) + at) = low;
-                float sum = a + b;
-                sum += __shfl_xor_sync(QRN_ALL_OF_WARP, sum, 1);
-                sum += __shfl_xor_sync(QRN_ALL_OF_WARP, sum, 2);
-                if (qrn_lane() % 4 == 0) s.sums[r][piece] = sum;
-            }
+            for (int i = 0; i < keys; i++)
+                put_weights(x[i][2 * h], x[i][2 * h + 1], most, r, first_key / 8 + i, s.p, s.sums[r]);
         }
     }
 

@@ -33,10 +33,7 @@ static __device__ __forceinline__ void put_query(decode_shared<D, R> &s, int r,
     for (int n = 0; n < N; n++)
 #pragma unroll
         for (int j = 0; j < 4; j++) most = fmaxf(most, fabsf(x.v[n][j]));
-    const int biased = (int)(__float_as_uint(qrn_warp_max(most)) >> 23);
-    const int exponent = biased < 5 ? 5 : biased > 254 ? 254 : biased;
-    const float factor = __uint_as_float((uint32_t)(258 - exponent) << 23);
-    if (qrn_lane() == 0) s.inverse[r] = __uint_as_float((uint32_t)(exponent - 4) << 23);
+    const float factor = query_factor(most, &s.inverse[r]);
 #pragma unroll
     for (int n = 0; n < N; n++) {
         const int i = x.begin() + n * x.STRIDE;

@@ -154,7 +154,6 @@ template <int D, int RG, int CG, bool paged> struct mma_attention {
     /* Weights into shared memory; what has been added up so far shrinks. */
     __device__ __forceinline__ void weights(float (&x)[keys][4])
     {
-        const int lane = qrn_lane();
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int r = row_at(h);
@@ -170,19 +169,8 @@ template <int D, int RG, int CG, bool paged> struct mma_attention {
                 o[i][2 * h + 1] *= shrink;
             }
 #pragma unroll
-            for (int i = 0; i < keys; i++) {
-                const float a = qrn_exp2_below(x[i][2 * h], most),
-                            b = qrn_exp2_below(x[i][2 * h + 1], most);
-                uint32_t high, low;
-                split(a, b, &high, &low);
-                const int piece = first_key / 8 + i, at = lane % 4 * 2;
-                *(uint32_t *)(place<BLOCK>(s.p[0], r, piece) + at) = high;
-                *(uint32_t *)(place<BLOCK>(s.p[1], r, piece) + at) = low;
-                float sum = a + b;
-                sum += __shfl_xor_sync(QRN_ALL_OF_WARP, sum, 1);
-                sum += __shfl_xor_sync(QRN_ALL_OF_WARP, sum, 2);
-                if (lane % 4 == 0) s.sums[r][piece] = sum;
-            }
+            for (int i = 0; i < keys; i++)
+                put_weights(x[i][2 * h], x[i][2 * h + 1], most, r, first_key / 8 + i, s.p, s.sums[r]);
         }
     }
 

@@ -59,7 +59,35 @@ template <int D, int RG, int CG> struct mma_shared {
     qrn_attention_row row[rows]; /* those past the tile's are as its first */
 };
 
-/* Queries, each row scaled by a power of two to below 32. */
+/* The power of two that brings a warp's row of queries, of which `most` is this lane's greatest magnitude, to below 32; what
+ * undoes it. */
+static __device__ __forceinline__ float query_factor(float most, float *inverse)
+{
+    const int biased = (int)(__float_as_uint(qrn_warp_max(most)) >> 23);
+    const int exponent = biased < 5 ? 5 : biased > 254 ? 254 : biased;
+    if (qrn_lane() == 0) *inverse = __uint_as_float((uint32_t)(exponent - 4) << 23);
+    return __uint_as_float((uint32_t)(258 - exponent) << 23);
+}
+
+/* Weights of row r's keys from scores x and y of two keys of this lane's, eight of a piece: as halves and what those leave,
+ * and the sum of the piece. */
+template <int n>
+static __device__ __forceinline__ void put_weights(float x, float y, float most, int r, int piece, uint16_t (&p)[2][n],
+                                                   float *sums)
+{
+    const float a = qrn_exp2_below(x, most), b = qrn_exp2_below(y, most);
+    uint32_t high, low;
+    split(a, b, &high, &low);
+    const int at = qrn_lane() % 4 * 2;
+    *(uint32_t *)(place<BLOCK>(p[0], r, piece) + at) = high;
+    *(uint32_t *)(place<BLOCK>(p[1], r, piece) + at) = low;
+    float sum = a + b;
+    sum += __shfl_xor_sync(QRN_ALL_OF_WARP, sum, 1);
+    sum += __shfl_xor_sync(QRN_ALL_OF_WARP, sum, 2);
+    if (qrn_lane() % 4 == 0) sums[piece] = sum;
+}
+
+/* Queries, each row scaled to below 32. */
 template <int D, int RG, int CG>
 static __device__ __forceinline__ void
 load_queries(const qrn_attention_params &p, const qrn_attention_tile &t, mma_shared<D, RG, CG> &s)
@@ -73,10 +101,7 @@ load_queries(const qrn_attention_params &p, const qrn_attention_tile &t, mma_sha
             x[i] = q ? q[i / 2 * 64 + 2 * lane + i % 2] : 0.0f;
             most = fmaxf(most, fabsf(x[i]));
         }
-        const int biased = (int)(__float_as_uint(qrn_warp_max(most)) >> 23);
-        const int exponent = biased < 5 ? 5 : biased > 254 ? 254 : biased;
-        const float factor = __uint_as_float((uint32_t)(258 - exponent) << 23);
-        if (lane == 0) s.inverse[r] = __uint_as_float((uint32_t)(exponent - 4) << 23);
+        const float factor = query_factor(most, &s.inverse[r]);
 #pragma unroll
         for (int i = 0; i < D / 64; i++) {
             uint32_t high, low;

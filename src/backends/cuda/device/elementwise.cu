@@ -46,6 +46,7 @@ static __device__ __forceinline__ void elementwise(const qrn_elementwise_params 
     }
 }
 
+/* N pieces of a row at once, all aligned. */
 template <int N, typename F>
 static __device__ __forceinline__ void elementwise_runs(const qrn_elementwise_params &p, F f)
 {
@@ -71,46 +72,22 @@ static __device__ __forceinline__ void elementwise_runs(const qrn_elementwise_pa
     }
 }
 
-#define ELEMENTWISE(name, function)                                           \
+/* The rest: the function of two elements. */
+#define ELEMENTWISE(name, ...)                                                \
     QRN_DEVICE_FUNCTION_EARLY(qrn_##name, 256, 4, qrn_elementwise_params)     \
     {                                                                         \
-        elementwise(p, function);                                             \
+        elementwise(p, __VA_ARGS__);                                          \
     }                                                                         \
     QRN_DEVICE_FUNCTION(qrn_##name##_runs2, 256, 4, qrn_elementwise_params)   \
     {                                                                         \
-        elementwise_runs<2>(p, function);                                     \
+        elementwise_runs<2>(p, __VA_ARGS__);                                  \
     }                                                                         \
     QRN_DEVICE_FUNCTION(qrn_##name##_runs4, 256, 4, qrn_elementwise_params)   \
     {                                                                         \
-        elementwise_runs<4>(p, function);                                     \
+        elementwise_runs<4>(p, __VA_ARGS__);                                  \
     }
 
-struct add {
-    __device__ __forceinline__ float operator()(float x, float y) const
-    {
-        return x + y;
-    }
-};
-struct mul {
-    __device__ __forceinline__ float operator()(float x, float y) const
-    {
-        return x * y;
-    }
-};
-struct silu_mul {
-    __device__ __forceinline__ float operator()(float gate, float up) const
-    {
-        return qrn_silu(gate) * up;
-    }
-};
-struct sigmoid_mul {
-    __device__ __forceinline__ float operator()(float x, float gate) const
-    {
-        return x * qrn_sigmoid(gate);
-    }
-};
-
-ELEMENTWISE(add, add())
-ELEMENTWISE(mul, mul())
-ELEMENTWISE(silu_mul, silu_mul())
-ELEMENTWISE(sigmoid_mul, sigmoid_mul())
+ELEMENTWISE(add, [](float x, float y) { return x + y; })
+ELEMENTWISE(mul, [](float x, float y) { return x * y; })
+ELEMENTWISE(silu_mul, [](float gate, float up) { return qrn_silu(gate) * up; })
+ELEMENTWISE(sigmoid_mul, [](float x, float gate) { return x * qrn_sigmoid(gate); })
