@@ -34,6 +34,19 @@ static uint32_t family(uint32_t signature)
     return base == 15 ? base + (signature >> 20 & 255u) : base;
 }
 
+size_t qrn_cpu_cache_bytes(void)
+{
+    const uint32_t leaf = is_amd() ? 0x8000001du : 4;
+    uint32_t a, b, c, d;
+    size_t most = 0;
+    for (uint32_t i = 0; __get_cpuid_count(leaf, i, &a, &b, &c, &d) && (a & 31); i++) {
+        const size_t n_bytes = (size_t)((b >> 22) + 1) * ((b >> 12 & 1023) + 1) *
+                               ((b & 4095) + 1) * ((size_t)c + 1);
+        if (n_bytes > most) most = n_bytes;
+    }
+    return most;
+}
+
 uint64_t qrn_cpu_features(void)
 {
     uint32_t a, b, c, d;
@@ -94,6 +107,13 @@ uint64_t qrn_cpu_features(void)
 #endif
 #else
 uint64_t qrn_cpu_features(void)
+{
+    return 0;
+}
+#endif
+
+#if !defined(__x86_64__)
+size_t qrn_cpu_cache_bytes(void)
 {
     return 0;
 }

@@ -3,6 +3,8 @@
 #ifndef QUERN_BASE_CPU_FEATURES_H
 #define QUERN_BASE_CPU_FEATURES_H
 
+#include <stddef.h>
+
 #include <quern/status.h>
 
 /* X(NAME, "text").  The order is that of age: disabling one also disables what stands after it and
@@ -42,6 +44,8 @@ enum qrn_cpu_feature {
  * processor and of the state that the system saves; whether they may be used: base/amx.h. */
 
 uint64_t qrn_cpu_features(void);
+/* Of the largest cache that a core reads through; 0: not known. */
+size_t qrn_cpu_cache_bytes(void);
 const char *qrn_cpu_feature_name(int bit); /* NULL past the last */
 
 /* Takes the comma-separated names, and all that needs them, out of *features.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The CPU as a device: features, lanes, one wake-up for a whole recording. */
 #include "backends/cpu/lanes.h"
+#include "backends/cpu/recent.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,8 @@ struct cpu {
     struct qrn_thread_pool threads;
     bool owns_threads;
     struct qrn_cpu_lanes *lanes;
+    struct qrn_cpu_recent recent;
+    size_t cache_bytes;
     void *scratch; /* of the steps, behind numbers that they take from */
     size_t scratch_bytes;
 };
@@ -67,6 +70,7 @@ static enum qrn_status cpu_open(struct qrn_device *dev, const struct qrn_device_
     name_bits(dev);
     struct cpu *cpu = qrn_alloc_zeroed(a, sizeof *cpu);
     if (!cpu) return qrn_fail_memory(err, sizeof *cpu, "a device");
+    cpu->cache_bytes = qrn_cpu_cache_bytes();
     enum qrn_status status = QRN_OK;
     if (o->threads) {
         cpu->threads = *o->threads;
@@ -123,8 +127,9 @@ static enum qrn_status cpu_execute(struct qrn_device *dev, const struct qrn_step
         cpu->scratch = scratch;
         cpu->scratch_bytes = n_bytes;
     }
+    const bool near = qrn_cpu_recent_run(&cpu->recent, steps, n_steps, cpu->cache_bytes);
     return qrn_cpu_lanes_run(cpu->lanes, &cpu->threads, lanes_for(dev, steps, n_steps), steps,
-                             n_steps, (char *)cpu->scratch + taken, cpu->scratch, err);
+                             n_steps, near, (char *)cpu->scratch + taken, cpu->scratch, err);
 }
 
 static void *cpu_alloc(struct qrn_device *dev, size_t n_bytes)

@@ -14,6 +14,7 @@ struct qrn_cpu_lane {
     struct qrn_barrier *barrier;
     _Atomic int64_t *taken; /* 0 when the kernel begins: what lanes have taken of what they share in turns */
     uint64_t features;      /* of the device: enum qrn_cpu_feature */
+    bool near;              /* weights were read a moment ago, and are in caches still (recent.h) */
 };
 
 /* Until all lanes have come here, and what they wrote is seen by all. */

@@ -31,6 +31,7 @@ struct qrn_cpu_lanes {
     int n;
     const struct qrn_step *steps;
     size_t n_steps;
+    bool near;
     void *scratch;
     _Atomic int64_t *taken; /* of each step */
     struct qrn_error *err;
@@ -118,7 +119,8 @@ static size_t run_step(struct qrn_cpu_lanes *l, int i, size_t s)
                                 .scratch = (char *)l->scratch + step->scratch_at,
                                 .barrier = &l->barrier,
                                 .taken = &l->taken[s],
-                                .features = l->features};
+                                .features = l->features,
+                                .near = l->near};
     if (!data_is_good(l, i, step)) return l->n_steps;
     step->kernel->run(&lane, step->args);
     return s + 1;
@@ -211,11 +213,12 @@ static void lane_main(void *arg, int i)
 
 enum qrn_status qrn_cpu_lanes_run(struct qrn_cpu_lanes *l, const struct qrn_thread_pool *threads,
                                   int n_lanes, const struct qrn_step *steps, size_t n_steps,
-                                  void *scratch, _Atomic int64_t *taken, struct qrn_error *err)
+                                  bool near, void *scratch, _Atomic int64_t *taken, struct qrn_error *err)
 {
     l->n = n_lanes;
     l->steps = steps;
     l->n_steps = n_steps;
+    l->near = near;
     l->scratch = scratch;
     l->taken = taken;
     l->err = err;

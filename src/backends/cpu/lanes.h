@@ -13,10 +13,11 @@ enum qrn_status qrn_cpu_lanes_create(int n_lanes, uint64_t features, const struc
                                      struct qrn_cpu_lanes **out, struct qrn_error *err);
 void qrn_cpu_lanes_destroy(struct qrn_cpu_lanes *lanes, const struct qrn_allocator *a);
 
-/* Runs the steps on n_lanes lanes with as many threads of the pool; taken: a number for each step. */
+/* Runs the steps on n_lanes lanes with as many threads of the pool; near: as of struct qrn_cpu_lane; taken: a number for
+ * each step. */
 enum qrn_status qrn_cpu_lanes_run(struct qrn_cpu_lanes *lanes,
                                   const struct qrn_thread_pool *threads, int n_lanes,
-                                  const struct qrn_step *steps, size_t n_steps, void *scratch,
-                                  _Atomic int64_t *taken, struct qrn_error *err);
+                                  const struct qrn_step *steps, size_t n_steps, bool near,
+                                  void *scratch, _Atomic int64_t *taken, struct qrn_error *err);
 
 #endif

@@ -14,6 +14,7 @@ struct matmul_job {
     bool bf16;       /* weights are, and activations are rounded to it */
     bool streams;    /* as the processor has them (QRN_CPU_STREAMS); known where it runs */
     bool deep;       /* QRN_CPU_DEEP_STREAMS, likewise */
+    bool near;       /* as of struct qrn_cpu_lane */
     int64_t n, k;
     int64_t n_matrices;
     int64_t n_x;               /* rows of x in all, numbered as its leading dimensions flatten */
