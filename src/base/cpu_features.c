@@ -36,10 +36,12 @@ static uint32_t family(uint32_t signature)
 
 size_t qrn_cpu_cache_bytes(void)
 {
+    enum { MOST_CACHES = 8 };
     const uint32_t leaf = is_amd() ? 0x8000001du : 4;
     uint32_t a, b, c, d;
     size_t most = 0;
-    for (uint32_t i = 0; __get_cpuid_count(leaf, i, &a, &b, &c, &d) && (a & 31); i++) {
+    for (uint32_t i = 0; i < MOST_CACHES && __get_cpuid_count(leaf, i, &a, &b, &c, &d); i++) {
+        if ((a & 31) == 0) break; /* no more */
         const size_t n_bytes = (size_t)((b >> 22) + 1) * ((b >> 12 & 1023) + 1) *
                                ((b & 4095) + 1) * ((size_t)c + 1);
         if (n_bytes > most) most = n_bytes;
