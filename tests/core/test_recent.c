@@ -9,6 +9,7 @@
 
 #include <quern/ops_matmul.h>
 
+#include "backends/cpu/cpu.h"
 #include "backends/cpu/recent.h"
 
 enum { CACHE = 1 << 20, MOST_STEPS = 4 };
@@ -73,6 +74,30 @@ static void test_long_ago(void **state)
     assert_true(run(&recent, memory[0] + QRN_CPU_RECENT_RUNS, 1, 64));
 }
 
+static void see(void *lane, const void *args)
+{
+    const struct qrn_matmul_args *a = args;
+    *(bool *)a->out.data = ((const struct qrn_cpu_lane *)lane)->near;
+}
+
+/* What a product's kernel is told: by a device that knows its cache, from the second time on. */
+static void test_told(void **state)
+{
+    static const struct qrn_kernel kernel = {.op = QRN_OP_matmul, .name = "see", .run = see};
+    const struct qrn_device_options options = {.n_threads = 1};
+    struct qrn_device *dev = NULL;
+    bool near = true;
+    const struct qrn_matmul_args args = {.w = {.data = memory[0], .n_bytes = sizeof memory[0]},
+                                         .out = {.data = &near}};
+    (void)state;
+    assert_int_equal(qrn_device_open(&options, &dev, NULL), QRN_OK);
+    assert_int_equal(qrn_kernel_run(dev, &kernel, &args, NULL), QRN_OK);
+    assert_false(near);
+    assert_int_equal(qrn_kernel_run(dev, &kernel, &args, NULL), QRN_OK);
+    assert_int_equal(near, qrn_cpu_cache_bytes() > 0);
+    qrn_device_close(dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -80,6 +105,7 @@ int main(void)
         cmocka_unit_test(test_in_turn),
         cmocka_unit_test(test_too_much),
         cmocka_unit_test(test_long_ago),
+        cmocka_unit_test(test_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,7 +213,8 @@ static void lane_main(void *arg, int i)
 
 enum qrn_status qrn_cpu_lanes_run(struct qrn_cpu_lanes *l, const struct qrn_thread_pool *threads,
                                   int n_lanes, const struct qrn_step *steps, size_t n_steps,
-                                  bool near, void *scratch, _Atomic int64_t *taken, struct qrn_error *err)
+                                  bool near, void *scratch, _Atomic int64_t *taken,
+                                  struct qrn_error *err)
 {
     l->n = n_lanes;
     l->steps = steps;

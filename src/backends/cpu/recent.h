@@ -19,7 +19,7 @@ struct qrn_cpu_recent {
 };
 
 /* Notes a run.  Whether its weights are near: one of the last runs had the same ones, and all weights that were read
- * from then on fit into half of cache_bytes. */
+ * from then on fit into half of cache_bytes (states, keys and activations want the other one). */
 bool qrn_cpu_recent_run(struct qrn_cpu_recent *recent, const struct qrn_step *steps, size_t n_steps,
                         size_t cache_bytes);
 
