@@ -81,9 +81,9 @@ struct qrn_tensor bench_places(struct bench_memory *memory, int64_t n_places, in
 /* [n0] or [n0, n1] weights of any type that decodes: encoded ones where there is an encoder. */
 struct qrn_tensor bench_weights(struct bench_memory *memory, enum qrn_dtype dtype, int64_t n0,
                                 int64_t n1, int64_t n2);
-/* [n0, n1] addresses of blocks of n_bytes, full of values of that type in -0.1 .. 0.1. */
-struct qrn_tensor bench_addresses(struct bench_memory *memory, enum qrn_dtype fill, int64_t n0,
-                                  int64_t n1, size_t n_bytes);
+/* [n0, n1] addresses of blocks of n_bytes, full of values of that type in -scale .. scale. */
+struct qrn_tensor bench_addresses(struct bench_memory *memory, enum qrn_dtype fill, float scale,
+                                  int64_t n0, int64_t n1, size_t n_bytes);
 /* n_seqs sequences of n_tokens each. */
 struct qrn_tensor bench_seq_begin(struct bench_memory *memory, int64_t n_seqs, int64_t n_tokens);
 

@@ -40,7 +40,8 @@ static void kv_append_paged(struct bench_memory *m, const int64_t *n, struct ben
         .v = bench_floats(m, 1.0f, n[1], n[3], n[4]),
         .seq_begin = bench_seq_begin(m, 1, n[1]),
         .position = bench_same_ints(m, 1, n[2]),
-        .pages = bench_addresses(m, page_fill(kv), 1, n_pages, qrn_kv_page_bytes(kv, n[3], n[4])),
+        .pages =
+            bench_addresses(m, page_fill(kv), 1.0f, 1, n_pages, qrn_kv_page_bytes(kv, n[3], n[4])),
         .kv_type = kv,
     };
 }
@@ -76,7 +77,8 @@ static void attention_paged(struct bench_memory *m, const int64_t *n, struct ben
         .q = bench_floats(m, 1.0f, n[1], n[3], n[5]),
         .seq_begin = bench_seq_begin(m, 1, n[1]),
         .position = bench_same_ints(m, 1, n[2]),
-        .pages = bench_addresses(m, page_fill(kv), 1, n_pages, qrn_kv_page_bytes(kv, n[4], n[5])),
+        .pages =
+            bench_addresses(m, page_fill(kv), 1.0f, 1, n_pages, qrn_kv_page_bytes(kv, n[4], n[5])),
         .out = bench_output(m, QRN_F32, n[1], n[3], n[5]),
         .n_kv_heads = n[4],
         .kv_type = kv,
@@ -120,7 +122,8 @@ static void kv_append(struct bench_memory *m, const int64_t *n, struct bench_cas
     };
 }
 
-/* type, queries, keys, heads, kv heads, d, window or 0, acts */
+/* type, queries, keys, heads, kv heads, d, window or 0, acts.  Keys and values are as random as in pages:
+ * those that repeat take less power, and their greatest score stays from the first block of keys on. */
 static void attention(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
     const enum qrn_dtype kv = (enum qrn_dtype)n[0];
@@ -130,15 +133,16 @@ static void attention(struct bench_memory *m, const int64_t *n, struct bench_cas
             qrn_dtype_info(kv)->name, n[1], n[2], n[3], n[4], n[5], ending(n[6], n[7], end)))
         return;
     if (skips(m, n[7], c)) return;
-    c->args.attention = (struct qrn_attention_args){.q = bench_floats(m, 1.0f, n[1], n[3], n[5]),
-                                                    .k = bench_weights(m, kv, n[2], n[4], n[5]),
-                                                    .v = bench_weights(m, kv, n[2], n[4], n[5]),
-                                                    .out = bench_output(m, QRN_F32, n[1], n[3], n[5]),
-                                                    .scale = 1.0f / sqrtf((float)n[5]),
-                                                    .causal = true,
-                                                    .q_offset = n[2] - n[1],
-                                                    .window = n[6],
-                                                    .acts = (enum qrn_activation_type)n[7]};
+    c->args.attention =
+        (struct qrn_attention_args){.q = bench_floats(m, 1.0f, n[1], n[3], n[5]),
+                                    .k = bench_uniform(m, kv, -1.0f, 1.0f, n[2], n[4], n[5]),
+                                    .v = bench_uniform(m, kv, -1.0f, 1.0f, n[2], n[4], n[5]),
+                                    .out = bench_output(m, QRN_F32, n[1], n[3], n[5]),
+                                    .scale = 1.0f / sqrtf((float)n[5]),
+                                    .causal = true,
+                                    .q_offset = n[2] - n[1],
+                                    .window = n[6],
+                                    .acts = (enum qrn_activation_type)n[7]};
 }
 
 /* queries, keys */

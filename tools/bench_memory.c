@@ -273,14 +273,14 @@ struct qrn_tensor bench_weights(struct bench_memory *m, enum qrn_dtype dtype, in
 
 /* --- addresses --- */
 
-struct qrn_tensor bench_addresses(struct bench_memory *m, enum qrn_dtype fill, int64_t n0,
-                                  int64_t n1, size_t n_bytes)
+struct qrn_tensor bench_addresses(struct bench_memory *m, enum qrn_dtype fill, float scale,
+                                  int64_t n0, int64_t n1, size_t n_bytes)
 {
     const size_t n = count(n0, n1, 0), each = (n_bytes + 255) / 256 * 256;
     uint64_t *table = bench_bytes(m, sizeof *table * n), *addresses = malloc(sizeof *table * n);
     char *blocks = bench_bytes(m, n * each);
     if (blocks && addresses) {
-        fill_device(m, blocks, fill, n * each / element_bytes(fill), -0.1f, 0.1f);
+        fill_device(m, blocks, fill, n * each / element_bytes(fill), -scale, scale);
         for (size_t i = 0; i < n; i++) addresses[i] = (uint64_t)(uintptr_t)(blocks + i * each);
         write_bytes(m, table, addresses, sizeof *table * n);
     }
