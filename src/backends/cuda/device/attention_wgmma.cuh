@@ -97,13 +97,14 @@ static __device__ __forceinline__ qrn_attention_row wg_row(const qrn_attention_p
     return row;
 }
 
-template <typename kind>
-static __device__ __forceinline__ bool wg_is_full(const wg_shared<kind> &s, int block)
-{
-    return block >= s.full_first && block < s.full_end;
-}
-
 /* --- queries --- */
+
+/* A lane's pointer, for all lanes of the warp. */
+template <typename T> static __device__ __forceinline__ T *wg_of_lane(T *pointer, int lane)
+{
+    return (T *)(uintptr_t)__shfl_sync(QRN_ALL_OF_WARP, (unsigned long long)(uintptr_t)pointer,
+                                       lane);
+}
 
 /* This lane's n consecutive elements of a row. */
 template <int n>
@@ -136,7 +137,8 @@ static __device__ __forceinline__ void wg_place_query(const qrn_attention_params
 #pragma unroll
     for (int i = 0; i < n; i++) most = fmaxf(most, fabsf(x[i]));
     /* 2^-64 is small enough, and its inverse leaves room for scale. */
-    const int biased = (int)(__float_as_uint(qrn_warp_max(most)) >> 23);
+    const int biased =
+        (int)(__reduce_max_sync(QRN_ALL_OF_WARP, (unsigned)__float_as_uint(most)) >> 23);
     const int exponent = biased < 67 ? 67 : biased > 254 ? 254 : biased;
     const float by = __uint_as_float((uint32_t)(258 - exponent) << 23),
                 back = __uint_as_float((uint32_t)(exponent - 4) << 23);
@@ -154,31 +156,29 @@ static __device__ __forceinline__ void wg_place_query(const qrn_attention_params
     if (at == 0) s.factor[nth] = fmaxf(back * (p.scale * QRN_LOG2_E), 0x1p-120f);
 }
 
-/* The rows of a warpgroup; by all of its threads, 16 rows of a warp on their way at once. */
+/* A warp's 16 rows, all on their way at once; lane i knows where row i % 16 is. */
 template <typename kind>
 static __device__ __forceinline__ void wg_load_queries(const qrn_attention_params &p,
                                                        wg_shared<kind> &s, int wg)
 {
-    const int n = kind::D / 32, at = qrn_lane() * n, some = 16;
+    const int n = kind::D / 32, at = qrn_lane() * n, some = 16,
+              nth = wg * GROUP_ROWS + qrn_warp() % 4 * some;
     const bool in_pieces = qrn_is_aligned(p.q, 16) && (p.q_batch | p.q_token | p.q_head) % 4 == 0;
-#pragma unroll 1
-    for (int first = 0; first < GROUP_ROWS; first += 4 * some) {
-        const int nth = wg * GROUP_ROWS + first + qrn_warp() % 4;
-        const float *from[some];
-        float x[some][n];
+    const float *const mine =
+        qrn_attention_q(p, s.tile, wg_row(p, s.tile, s.kv_head, nth + qrn_lane() % some));
+    const float *from[some];
+    float x[some][n];
 #pragma unroll
-        for (int i = 0; i < some; i++)
-            from[i] = at + qrn_attention_q(p, s.tile, wg_row(p, s.tile, s.kv_head, nth + 4 * i));
-        if (in_pieces) {
+    for (int i = 0; i < some; i++) from[i] = at + wg_of_lane(mine, i);
+    if (in_pieces) {
 #pragma unroll
-            for (int i = 0; i < some; i++) wg_read<n>(x[i], from[i], true);
-        } else {
+        for (int i = 0; i < some; i++) wg_read<n>(x[i], from[i], true);
+    } else {
 #pragma unroll
-            for (int i = 0; i < some; i++) wg_read<n>(x[i], from[i], false);
-        }
-#pragma unroll
-        for (int i = 0; i < some; i++) wg_place_query<kind, n>(p, s, nth + 4 * i, x[i], at);
+        for (int i = 0; i < some; i++) wg_read<n>(x[i], from[i], false);
     }
+#pragma unroll
+    for (int i = 0; i < some; i++) wg_place_query<kind, n>(p, s, nth + i, x[i], at);
 }
 
 /* Asks for the queries of the tile whose block of threads comes when this one is done; by a warp.  Tiles
@@ -196,8 +196,9 @@ static __device__ __forceinline__ void wg_ask_for_queries(const qrn_attention_pa
         qrn_prefetch_bulk(qrn_attention_q(p, t, wg_row(p, t, kv_head, r)), kind::D * 4);
 }
 
-/* --- keys and values of plain buffers: one thread, bulk copies --- */
+/* --- keys and values of plain buffers --- */
 
+/* A block's keys or values; by one thread. */
 template <typename kind>
 static __device__ __forceinline__ void wg_copy_box(char *to, const qrn_tensor_map &map, int key,
                                                    int matrix, qrn_barrier *full)
@@ -207,20 +208,6 @@ static __device__ __forceinline__ void wg_copy_box(char *to, const qrn_tensor_ma
 #pragma unroll
     for (int i = 0; i < D / 64; i++)
         qrn_tensor_copy(to + i * N * QRN_LINE, &map, i * 64, key, matrix, full);
-}
-
-template <typename kind>
-static __device__ __forceinline__ void wg_produce(const qrn_attention_wgmma_params &p,
-                                                  wg_shared<kind> &s)
-{
-    const int matrix = (int)(s.tile.batch * p.a.n_kv_heads + s.kv_head);
-    qrn_ring<STAGES> ring;
-    for (int block = s.first; block < s.end; block++, ring.next()) {
-        qrn_barrier_wait(&s.k_empty[ring.stage], ring.parity ^ 1);
-        wg_copy_box<kind>(s.k[ring.stage], p.k, block * kind::N, matrix, &s.k_full[ring.stage]);
-        qrn_barrier_wait(&s.v_empty[ring.stage], ring.parity ^ 1);
-        wg_copy_box<kind>(s.v[ring.stage], p.v, block * kind::N, matrix, &s.v_full[ring.stage]);
-    }
 }
 
 /* --- keys and values in pages --- */
@@ -346,46 +333,54 @@ static __device__ __forceinline__ void wg_store_missing(const wg_pages<kind> &pa
     qrn_fence_async();
 }
 
-/* One warp: bulk copies, one a page of keys and D / 64 of values.  What is not copied has keys that no
- * row attends to, or that are NaN: whatever the values are. */
-template <typename kind>
-static __device__ __forceinline__ void wg_produce_paged(const qrn_attention_wgmma_params &p,
-                                                        wg_shared<kind> &s)
+/* One a page of keys, D / 64 of values.  What is not copied has keys that no row attends to, or that are
+ * NaN: whatever the values are.  By a warp. */
+template <typename kind, bool of_keys>
+static __device__ __forceinline__ void wg_copy_pages(const qrn_attention_wgmma_params &p,
+                                                     const wg_pages<kind> &pages, char *to,
+                                                     qrn_barrier *full)
 {
     const int D = kind::D, N = kind::N, page_bytes = PAGE * D * 2;
+    if (of_keys && pages.lacks) wg_store_missing<kind>(pages, to);
+    __syncwarp();
+    if (qrn_lane()) return;
+    int n_bytes = 0;
+#pragma unroll
+    for (int i = 0; i < pages.n; i++) n_bytes += pages.keys[i] ? page_bytes : 0;
+    qrn_barrier_arrive_expecting(full, n_bytes);
+#pragma unroll
+    for (int i = 0; i < pages.n; i++) {
+        const char *const values = pages.keys[i] + p.a.n_kv_heads * page_bytes;
+        if (!pages.keys[i]) continue;
+        if (of_keys) qrn_tensor_copy_at(to + i * D * QRN_LINE, &p.k, 0, 0, pages.keys[i], full);
+#pragma unroll
+        for (int d = 0; !of_keys && d < D / 64; d++)
+            qrn_tensor_copy_at(to + (d * N + i * PAGE) * QRN_LINE, &p.v, d * 64, 0, values, full);
+    }
+}
+
+/* --- bulk copies --- */
+
+/* All keys or all values, by a warp each: keys are wanted again before the values of the block before, and
+ * would wait for the place of those. */
+template <typename kind, bool of_keys>
+static __device__ __forceinline__ void wg_produce(const qrn_attention_wgmma_params &p,
+                                                  wg_shared<kind> &s)
+{
+    const int matrix = (int)(s.tile.batch * p.a.n_kv_heads + s.kv_head);
+    qrn_barrier *const full = of_keys ? s.k_full : s.v_full;
+    qrn_barrier *const empty = of_keys ? s.k_empty : s.v_empty;
     qrn_ring<STAGES> ring;
     wg_pages<kind> now, next;
-    now.look_up(p.a, s, s.first);
+    if (kind::paged) now.look_up(p.a, s, s.first);
     for (int block = s.first; block < s.end; block++, ring.next()) {
-        char *const k = s.k[ring.stage], *const v = s.v[ring.stage];
-        int n_bytes = 0;
-#pragma unroll
-        for (int i = 0; i < now.n; i++) n_bytes += now.keys[i] ? page_bytes : 0;
-        next.look_up(p.a, s, block + 1);
-        qrn_barrier_wait(&s.k_empty[ring.stage], ring.parity ^ 1);
-        if (now.lacks) wg_store_missing<kind>(now, k);
-        __syncwarp();
-        if (qrn_lane() == 0) {
-            qrn_barrier_arrive_expecting(&s.k_full[ring.stage], n_bytes);
-#pragma unroll
-            for (int i = 0; i < now.n; i++)
-                if (now.keys[i])
-                    qrn_tensor_copy_at(k + i * D * QRN_LINE, &p.k, 0, 0, now.keys[i],
-                                       &s.k_full[ring.stage]);
-        }
-        qrn_barrier_wait(&s.v_empty[ring.stage], ring.parity ^ 1);
-        if (qrn_lane() == 0) {
-            qrn_barrier_arrive_expecting(&s.v_full[ring.stage], n_bytes);
-#pragma unroll
-            for (int i = 0; i < now.n; i++) {
-                if (!now.keys[i]) continue;
-                const char *from = now.keys[i] + p.a.n_kv_heads * page_bytes;
-#pragma unroll
-                for (int d = 0; d < D / 64; d++)
-                    qrn_tensor_copy_at(v + (d * N + i * PAGE) * QRN_LINE, &p.v, d * 64, 0, from,
-                                       &s.v_full[ring.stage]);
-            }
-        }
+        char *const to = of_keys ? s.k[ring.stage] : s.v[ring.stage];
+        if (kind::paged) next.look_up(p.a, s, block + 1);
+        qrn_barrier_wait(&empty[ring.stage], ring.parity ^ 1);
+        if (kind::paged)
+            wg_copy_pages<kind, of_keys>(p, now, to, &full[ring.stage]);
+        else if (qrn_lane() == 0)
+            wg_copy_box<kind>(to, of_keys ? p.k : p.v, block * kind::N, matrix, &full[ring.stage]);
         __syncwarp();
         now = next;
     }

@@ -6,9 +6,8 @@
  * all heads of a group and few tiles lie across the causal limit.  One warpgroup brings keys and
  * values into two stages of shared memory each; two have 64 rows each: scores from shared memory,
  * softmax and weights in registers, out in registers (D 256: 128 a thread).  While a warpgroup works
- * out the weights of a block of keys, its products of the one before with the values run; heads of
- * 64 and 128, which have more exponentials for their products, moreover take turns in beginning
- * products (Shah et al., arXiv:2407.08608).
+ * out the weights of a block of keys, its products of the one before with the values run, and those
+ * of the other one, with which it takes turns in beginning products (Shah et al., arXiv:2407.08608).
  *
  * Bounds, a multiprocessor and block of 64 keys at D 256: 2 x 2 x 64 x 64 x 256 products, at 2048 a
  * cycle 2048 cycles; 8192 exponentials, at 16 a cycle 512, beside them; shared memory, at 128 bytes a
@@ -25,17 +24,23 @@ enum { OWN = 1, ALL_CONSUMERS = 3, TURN = 4 }; /* barriers; the first and last f
 
 template <typename kind> struct wg_consumer {
     static const int D = kind::D, N = kind::N;
-    static const bool takes_turns = D < 256;
     const qrn_attention_params &p;
     wg_shared<kind> &s;
     int wg, begin[2], end[2]; /* keys of this thread's two rows, less its first column */
     float factor[2], most[2], sum[2], change[2]; /* most: of products */
     float base[2];                               /* most as a score */
+    const int full_first, full_end;              /* blocks of keys that all rows attend to */
 
     __device__ __forceinline__ wg_consumer(const qrn_attention_params &params,
                                            wg_shared<kind> &shared)
-        : p(params), s(shared), wg((int)threadIdx.x / 128 - 1)
+        : p(params), s(shared), wg((int)threadIdx.x / 128 - 1), full_first(shared.full_first),
+          full_end(shared.full_end)
     {
+    }
+
+    __device__ __forceinline__ bool is_full(int block) const
+    {
+        return block >= full_first && block < full_end;
     }
 
     __device__ __forceinline__ int row_of(int half)
@@ -111,7 +116,7 @@ template <typename kind> struct wg_consumer {
     /* The score is -infinity where a row does not attend. */
     __device__ __forceinline__ void mask(float (&x)[N / 2], int block)
     {
-        if (wg_is_full(s, block)) return;
+        if (is_full(block)) return;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int from = begin[h] - block * N, to = end[h] - block * N;
@@ -124,25 +129,39 @@ template <typename kind> struct wg_consumer {
         }
     }
 
-    /* x = 2^(score - greatest score so far); change: what earlier sums are multiplied by. */
-    __device__ __forceinline__ void weights(float (&x)[N / 2])
+    /* The greatest product of each row so far; both rows' shuffles are under way at once. */
+    __device__ __forceinline__ void find_most(float (&m)[2], const float (&x)[N / 2])
     {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float m = most[h], m1 = QRN_MINUS_INFINITY;
+            float m1 = QRN_MINUS_INFINITY;
+            m[h] = most[h];
 #pragma unroll
             for (int j = 0; j < N / 8; j++) {
-                m = fmaxf(m, x[4 * j + 2 * h]);
+                m[h] = fmaxf(m[h], x[4 * j + 2 * h]);
                 m1 = fmaxf(m1, x[4 * j + 2 * h + 1]);
             }
-            m = fmaxf(m, m1);
-            m = fmaxf(m, __shfl_xor_sync(QRN_ALL_OF_WARP, m, 1));
-            m = fmaxf(m, __shfl_xor_sync(QRN_ALL_OF_WARP, m, 2));
-            const float now_base = m * factor[h];
-            const float below = m == QRN_MINUS_INFINITY ? 0.0f : -now_base;
+            m[h] = fmaxf(m[h], m1);
+        }
+#pragma unroll
+        for (int step = 1; step <= 2; step++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                m[h] = fmaxf(m[h], __shfl_xor_sync(QRN_ALL_OF_WARP, m[h], step));
+    }
+
+    /* x = 2^(score - greatest score so far); change: what earlier sums are multiplied by. */
+    __device__ __forceinline__ void weights(float (&x)[N / 2])
+    {
+        float m[2];
+        find_most(m, x);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float now_base = m[h] * factor[h];
+            const float below = m[h] == QRN_MINUS_INFINITY ? 0.0f : -now_base;
             change[h] = qrn_exp2(base[h] + below); /* 1 while the base stays */
             base[h] = now_base;
-            most[h] = m;
+            most[h] = m[h];
             float now = 0.0f, now1 = 0.0f;
 #pragma unroll
             for (int j = 0; j < N / 8; j++) {
@@ -183,7 +202,7 @@ template <typename kind> struct wg_consumer {
      * warpgroups.  It is waited for here. */
     __device__ __forceinline__ void clean(const qrn_ring<STAGES> &ring, int block)
     {
-        if (wg_is_full(s, block)) return;
+        if (is_full(block)) return;
         const uint32_t all = kind::bf16 ? 0x7f807f80u : 0x7c007c00u;
         wait_full(&s.v_full[ring.stage], ring.parity);
         uint4 *at = (uint4 *)s.v[ring.stage];
@@ -213,15 +232,15 @@ template <typename kind> struct wg_consumer {
     /* Turns: a warpgroup begins its products when the other one has begun its last. */
     __device__ __forceinline__ void first_turn()
     {
-        if (takes_turns && wg == 1) qrn_arrive_some(TURN, CONSUMERS);
+        if (wg == 1) qrn_arrive_some(TURN, CONSUMERS);
     }
     __device__ __forceinline__ void begin_turn()
     {
-        if (takes_turns) qrn_sync_some(TURN + wg, CONSUMERS);
+        qrn_sync_some(TURN + wg, CONSUMERS);
     }
     __device__ __forceinline__ void end_turn(bool is_last)
     {
-        if (takes_turns && !(wg == 1 && is_last)) qrn_arrive_some(TURN + 1 - wg, CONSUMERS);
+        if (!(wg == 1 && is_last)) qrn_arrive_some(TURN + 1 - wg, CONSUMERS);
     }
 
     __device__ __forceinline__ void walk(float (&o)[D / 2])
@@ -289,7 +308,7 @@ template <typename kind> struct wg_consumer {
         const int column = qrn_lane() % 4 * 2;
 #pragma unroll 1
         for (int block = s.first; block < s.end; block++) {
-            if (wg_is_full(s, block)) continue;
+            if (is_full(block)) continue;
 #pragma unroll 1
             for (int i = 0; i < N; i++) {
                 const int key = block * N + i;
@@ -315,13 +334,40 @@ template <typename kind> struct wg_consumer {
         return row * (D / 2) + ((c / 8 ^ turn) * 8 + c % 8);
     }
 
-    /* Whole lines at once: a warp's 16 rows go, half of their columns at a time, through the place
-     * of its queries, which its warpgroup needs no more. */
+    /* A half of the warp's 16 rows from shared memory, whole lines at once; lane i knows where row i % 16 goes,
+     * NULL: nowhere. */
+    template <bool in_pieces>
+    static __device__ __forceinline__ void store_lines(const float *part, float *out)
+    {
+        const int of_row = D / 8, rows = 32 / of_row, n = 16 / rows, some = n < 8 ? n : 8;
+        const int first = qrn_lane() / of_row, c = qrn_lane() % of_row * 4;
+#pragma unroll
+        for (int i = 0; i < n; i += some) {
+            float4 y[some];
+#pragma unroll
+            for (int j = 0; j < some; j++)
+                y[j] = *(const float4 *)&part[place_of(first + (i + j) * rows, c)];
+#pragma unroll
+            for (int j = 0; j < some; j++) {
+                float *const to = wg_of_lane(out, first + (i + j) * rows);
+                if (!to) continue;
+                if (in_pieces)
+                    *(float4 *)(to + c) = y[j];
+                else
+                    to[c] = y[j].x, to[c + 1] = y[j].y, to[c + 2] = y[j].z, to[c + 3] = y[j].w;
+            }
+        }
+    }
+
+    /* A warp's 16 rows go, half of their columns at a time, through the place of its queries, which its
+     * warpgroup needs no more. */
     __device__ __forceinline__ void store(const float (&o)[D / 2])
     {
-        const int lane = qrn_lane(), warp = qrn_warp() % 4, of_row = D / 8; /* lanes a half row */
+        const int lane = qrn_lane(), warp = qrn_warp() % 4;
         const int mine = wg * GROUP_ROWS + warp * 16 + lane % 16;
-        float *part = (float *)(s.q[wg] + warp * (16 * D * 2));
+        const bool in_pieces =
+            qrn_is_aligned(p.out, 16) && (p.out_batch | p.out_token | p.out_head) % 4 == 0;
+        float *const part = (float *)(s.q[wg] + warp * (16 * D * 2));
         float *out = qrn_attention_out(p, s.tile, wg_row(p, s.tile, s.kv_head, mine));
         if (mine >= s.tile.n_rows) out = nullptr;
         qrn_sync_some(OWN + wg, 128);
@@ -336,19 +382,11 @@ template <typename kind> struct wg_consumer {
                         make_float2(o[i], o[i + 1]);
                 }
             __syncwarp();
-#pragma unroll 4
-            for (int i = lane; i < 16 * of_row; i += 32) {
-                const int row = i / of_row, c = i % of_row * 4;
-                float *to = (float *)(uintptr_t)__shfl_sync(
-                    QRN_ALL_OF_WARP, (unsigned long long)(uintptr_t)out, row);
-                const float4 y = *(const float4 *)&part[place_of(row, c)];
-                if (!to) continue;
-                to += half * (D / 2) + c;
-                if (qrn_is_aligned(to, 16))
-                    *(float4 *)to = y;
-                else
-                    to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
-            }
+            if (in_pieces)
+                store_lines<true>(part, out);
+            else
+                store_lines<false>(part, out);
+            if (out) out += D / 2;
             __syncwarp();
         }
     }
@@ -407,11 +445,12 @@ static __device__ __forceinline__ void wg_attention(const qrn_attention_wgmma_pa
         qrn_registers_fewer<40>();
         if constexpr (kind::by_threads)
             wg_produce_paged_by_threads<kind>(p.a, s);
-        else if (kind::paged && threadIdx.x < 32)
-            wg_produce_paged<kind>(p, s);
-        else if (!kind::paged && threadIdx.x == 0)
-            wg_produce<kind>(p, s);
-        if (!kind::by_threads && qrn_warp() == 1) wg_ask_for_queries<kind>(p.a, p.ahead);
+        else if (qrn_warp() == 0)
+            wg_produce<kind, true>(p, s);
+        else if (qrn_warp() == 1)
+            wg_produce<kind, false>(p, s);
+        else if (qrn_warp() == 2)
+            wg_ask_for_queries<kind>(p.a, p.ahead);
     } else {
         qrn_registers_more<232>();
         wg_consumer<kind>(p.a, s).run();
