@@ -20,6 +20,8 @@
  * attends to them. */
 #include "backends/cuda/device/attention_wgmma.cuh"
 
+/* Weights are below 2^SLACK. */
+enum { SLACK = 8 };
 enum { OWN = 1, ALL_CONSUMERS = 3, TURN = 4 }; /* barriers; the first and last for each warpgroup */
 
 template <typename kind> struct wg_consumer {
@@ -27,9 +29,9 @@ template <typename kind> struct wg_consumer {
     const qrn_attention_params &p;
     wg_shared<kind> &s;
     int wg, begin[2], end[2]; /* keys of this thread's two rows, less its first column */
-    float factor[2], most[2], sum[2], change[2]; /* most: of products */
-    float base[2];                               /* most as a score */
-    const int full_first, full_end;              /* blocks of keys that all rows attend to */
+    float factor[2], sum[2], change[2];
+    float base[2]; /* what scores are relative to: the greatest one so far, or up to SLACK less */
+    const int full_first, full_end; /* blocks of keys that all rows attend to */
 
     __device__ __forceinline__ wg_consumer(const qrn_attention_params &params,
                                            wg_shared<kind> &shared)
@@ -59,7 +61,7 @@ template <typename kind> struct wg_consumer {
             begin[h] = (int)row.begin - qrn_lane() % 4 * 2;
             end[h] = (int)row.end - qrn_lane() % 4 * 2;
             factor[h] = s.factor[row_of(h)];
-            most[h] = base[h] = QRN_MINUS_INFINITY;
+            base[h] = QRN_MINUS_INFINITY;
             sum[h] = 0.0f;
         }
     }
@@ -129,13 +131,13 @@ template <typename kind> struct wg_consumer {
         }
     }
 
-    /* The greatest product of each row so far; both rows' shuffles are under way at once. */
+    /* The greatest product of each row in a block; both rows' shuffles are under way at once. */
     __device__ __forceinline__ void find_most(float (&m)[2], const float (&x)[N / 2])
     {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float m1 = QRN_MINUS_INFINITY;
-            m[h] = most[h];
+            m[h] = QRN_MINUS_INFINITY;
 #pragma unroll
             for (int j = 0; j < N / 8; j++) {
                 m[h] = fmaxf(m[h], x[4 * j + 2 * h]);
@@ -150,18 +152,20 @@ template <typename kind> struct wg_consumer {
                 m[h] = fmaxf(m[h], __shfl_xor_sync(QRN_ALL_OF_WARP, m[h], step));
     }
 
-    /* x = 2^(score - greatest score so far); change: what earlier sums are multiplied by. */
+    /* x = 2^(score - base); change: what earlier sums are multiplied by.  Greater scores change the base only
+     * where weights would be above 2^SLACK: 16 bits hold those as exactly, and sums need not be multiplied
+     * for every small step of the greatest score. */
     __device__ __forceinline__ void weights(float (&x)[N / 2])
     {
         float m[2];
         find_most(m, x);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const float now_base = m[h] * factor[h];
-            const float below = m[h] == QRN_MINUS_INFINITY ? 0.0f : -now_base;
+            const float greatest = m[h] * factor[h];
+            const float now_base = greatest > base[h] + SLACK ? greatest : base[h];
+            const float below = now_base == QRN_MINUS_INFINITY ? 0.0f : -now_base;
             change[h] = qrn_exp2(base[h] + below); /* 1 while the base stays */
             base[h] = now_base;
-            most[h] = m[h];
             float now = 0.0f, now1 = 0.0f;
 #pragma unroll
             for (int j = 0; j < N / 8; j++) {
