@@ -122,12 +122,13 @@ class Peers:
         def cudnn(q, k, v):
             with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
                 return sdpa(q, k, v, is_causal=True, enable_gqa=True)
-        for (t, h, hkv), _, _ in gpu_rows.ATTENTION:
-            def make(t=t, h=h, hkv=hkv):
-                return (self.uniform(1, h, t, 256), self.uniform(1, hkv, t, 256),
-                        self.uniform(1, hkv, t, 256))
+        for (t, h, hkv), *_ in gpu_rows.ATTENTION:
+            def make(t=t, h=h, hkv=hkv, dtype=None):
+                return tuple(self.uniform(1, n, t, 256, dtype=dtype) for n in (h, hkv, hkv))
             name = "attention T %d H%d/%d" % (t, h, hkv)
             self.add(name, "cuDNN", cudnn, make)
+            self.add(name + ", pages", "cuDNN", cudnn,
+                     lambda make=make: make(dtype=self.torch.float16))
             if t <= 8192:
                 self.flex(name, t, None, make)
             self.flex(name + ", window 1024", t, gpu_rows.WINDOW, make)

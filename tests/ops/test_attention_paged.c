@@ -423,6 +423,43 @@ static void test_rounded(void **state)
     devices_close(&d);
 }
 
+/* Scores that rise by 3 (in base 2) from block to block, or fall: what weights are relative to follows
+ * some of the rises and no others. */
+static void test_rounded_slopes(void **state)
+{
+    (void)state;
+    struct devices d;
+    devices_open_for(&d, 1, QRN_OP_attention_paged);
+    struct qrn_device *dev = d.dev[d.n - 1];
+    for (int i = 0; i < 4; i++) {
+        struct mem m = {0};
+        struct rng r = {(uint64_t)i};
+        struct paged_cache c;
+        const int64_t width = i < 2 ? 256 : 64, zero[] = {0}, all[] = {700}, position[] = {680},
+                      n_new[] = {20};
+        const float slope = (i % 2 ? -0.05f : 0.05f) / (1.4427f * sqrtf((float)width));
+        cache_init(&m, &c, QRN_F16, 1, 1, width);
+        const int64_t kv_shape[] = {cache_step(&c, zero, all), 1, width},
+                      q_shape[] = {20, 4, width};
+        const struct qrn_tensor k = mem_filled(&m, &r, 1.0, 3, kv_shape),
+                                q = mem_tensor(&m, QRN_F32, 3, q_shape);
+        for (int64_t j = 0; j < 700 * width; j++)
+            ((float *)k.data)[j] = ((float *)k.data)[j] * 0.1f + (float)(j / width) * slope;
+        for (int64_t j = 0; j < 20 * 4 * width; j++) ((float *)q.data)[j] = 1.0f;
+        const struct qrn_kv_append_paged_args append =
+            cache_append(&c, k, mem_filled(&m, &r, 1.0, 3, kv_shape));
+        call(d.dev[0], QRN_OP_kv_append_paged, &append);
+        cache_step(&c, position, n_new);
+        struct qrn_attention_paged_args a =
+            cache_attend(&c, q, mem_tensor(&m, QRN_F32, 3, q_shape), scale_of(width));
+        a.acts = QRN_ACT_BF16;
+        chosen(dev, &a, true);
+        op_test_against_reference(dev, QRN_OP_attention_paged, &a, 1e-3, "slopes");
+        mem_free_all(&m);
+    }
+    devices_close(&d);
+}
+
 /* A page that is not there makes NaN of the tokens that attend to it, and of no others. */
 static void missing_page(struct devices *d, int64_t head_dim, enum qrn_activation_type acts,
                          int64_t first, int64_t n)
@@ -528,11 +565,11 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_strided),
-        cmocka_unit_test(test_bits),      cmocka_unit_test(test_bits_on_gpu),
-        cmocka_unit_test(test_long),      cmocka_unit_test(test_long_bits),
-        cmocka_unit_test(test_rounded),   cmocka_unit_test(test_missing_page),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_reference),    cmocka_unit_test(test_strided),
+        cmocka_unit_test(test_bits),         cmocka_unit_test(test_bits_on_gpu),
+        cmocka_unit_test(test_long),         cmocka_unit_test(test_long_bits),
+        cmocka_unit_test(test_rounded),      cmocka_unit_test(test_rounded_slopes),
+        cmocka_unit_test(test_missing_page), cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
