@@ -18,7 +18,7 @@
  * Only blocks of keys across the begin or end of some row look at each key.  Their values that are not
  * finite are set to 0, which a weight of 0 would make NaN of, and are added at the end where a row
  * attends to them. */
-#include "backends/cuda/device/attention_wgmma.cuh"
+#include "backends/cuda/device/attention_wgmma_copies.cuh"
 
 /* Weights are below 2^SLACK. */
 enum { SLACK = 8 };
@@ -152,9 +152,9 @@ template <typename kind> struct wg_consumer {
                 m[h] = fmaxf(m[h], __shfl_xor_sync(QRN_ALL_OF_WARP, m[h], step));
     }
 
-    /* x = 2^(score - base); change: what earlier sums are multiplied by.  Greater scores change the base only
-     * where weights would be above 2^SLACK: 16 bits hold those as exactly, and sums need not be multiplied
-     * for every small step of the greatest score. */
+    /* x = 2^(score - base); change: what earlier sums are multiplied by.  Greater scores change the base
+     * only where weights would be above 2^SLACK: sums need not be multiplied for every small step of the
+     * greatest score. */
     __device__ __forceinline__ void weights(float (&x)[N / 2])
     {
         float m[2];
@@ -331,38 +331,6 @@ template <typename kind> struct wg_consumer {
         }
     }
 
-    /* Where four floats of a row from column c on stand in a half of the warp's rows. */
-    static __device__ __forceinline__ int place_of(int row, int c)
-    {
-        const int n_groups = D / 16, turn = row % (n_groups < 8 ? n_groups : 8);
-        return row * (D / 2) + ((c / 8 ^ turn) * 8 + c % 8);
-    }
-
-    /* A half of the warp's 16 rows from shared memory, whole lines at once; lane i knows where row i % 16 goes,
-     * NULL: nowhere. */
-    template <bool in_pieces>
-    static __device__ __forceinline__ void store_lines(const float *part, float *out)
-    {
-        const int of_row = D / 8, rows = 32 / of_row, n = 16 / rows, some = n < 8 ? n : 8;
-        const int first = qrn_lane() / of_row, c = qrn_lane() % of_row * 4;
-#pragma unroll
-        for (int i = 0; i < n; i += some) {
-            float4 y[some];
-#pragma unroll
-            for (int j = 0; j < some; j++)
-                y[j] = *(const float4 *)&part[place_of(first + (i + j) * rows, c)];
-#pragma unroll
-            for (int j = 0; j < some; j++) {
-                float *const to = wg_of_lane(out, first + (i + j) * rows);
-                if (!to) continue;
-                if (in_pieces)
-                    *(float4 *)(to + c) = y[j];
-                else
-                    to[c] = y[j].x, to[c + 1] = y[j].y, to[c + 2] = y[j].z, to[c + 3] = y[j].w;
-            }
-        }
-    }
-
     /* A warp's 16 rows go, half of their columns at a time, through the place of its queries, which its
      * warpgroup needs no more. */
     __device__ __forceinline__ void store(const float (&o)[D / 2])
@@ -382,14 +350,14 @@ template <typename kind> struct wg_consumer {
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     const int i = half * (D / 4) + 4 * j + 2 * h;
-                    *(float2 *)&part[place_of(lane / 4 + 8 * h, 8 * j + lane % 4 * 2)] =
+                    *(float2 *)&part[wg_place_of<D>(lane / 4 + 8 * h, 8 * j + lane % 4 * 2)] =
                         make_float2(o[i], o[i + 1]);
                 }
             __syncwarp();
             if (in_pieces)
-                store_lines<true>(part, out);
+                wg_store_lines<D, true>(part, out);
             else
-                store_lines<false>(part, out);
+                wg_store_lines<D, false>(part, out);
             if (out) out += D / 2;
             __syncwarp();
         }
