@@ -43,6 +43,10 @@ static inline void qrn_arrive_some(int barrier, int n_threads)
 {
     emulated_sync_some(barrier, n_threads, false);
 }
+static inline bool qrn_elected()
+{
+    return threadIdx.x % 32 == 0;
+}
 static inline void qrn_bulk_copy(void *shared, const void *global, int n_bytes, qrn_barrier *b)
 {
     emulated_bulk_copy(shared, global, n_bytes, &b->state);

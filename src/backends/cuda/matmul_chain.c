@@ -279,7 +279,7 @@ bool qrn_cuda_chain_lay_out(const struct qrn_cuda *cuda, const struct qrn_chain_
                   of_x = n_panels * (ring->x_bytes + ring->d_bytes) + 16,
                   rest = ring->alignment + of_x + (n_normed + n_kept) * piece + ring->more_bytes;
     int64_t n_stages = (QRN_FEW_MOST_SHARED - rest) / (ring->stage_bytes + ring->sums_bytes),
-            window = ring->window_bytes / ring->stage_bytes;
+            window = (ring->window_bytes + ring->stage_bytes / 2) / ring->stage_bytes;
     if (n_stages > ring->most_stages) n_stages = ring->most_stages;
     if (n_stages < ring->least_stages) return false;
     if (window >= n_stages) window = n_stages - 1;

@@ -9,7 +9,7 @@ QRN_CUDA_IMAGE(matmul_chain_bf16_sm90a);
 
 /* Each warp that multiplies has a stage at least.  WINDOW: bytes that a block has under way; LONG_WINDOW: where its
  * weights are LONG rings and more, so that memory's throughput counts more than what is small. */
-enum { LEAST_STAGES = QRN_STREAM_WARPS, WINDOW = 32 * 1024, LONG_WINDOW = 64 * 1024, LONG = 8 };
+enum { LEAST_STAGES = QRN_STREAM_WARPS, WINDOW = 24 * 1024, LONG_WINDOW = 40 * 1024, LONG = 8 };
 
 /* A stage: each 64 k are a matrix of their own.  Two panels of 16 rows follow each other, of which the second one may be
  * another block's, or past the end and 0. */

@@ -11,7 +11,7 @@ static const struct qrn_cuda_function chain_of[QRN_DTYPE_COUNT] = {
     CHAIN(Q4_0), CHAIN(Q4_K), CHAIN(Q5_K), CHAIN(Q6_K), CHAIN(Q8_0),
 };
 
-enum { LEAST_STAGES = 6, WINDOW = 46 * 1024 };
+enum { LEAST_STAGES = 6, WINDOW = 37 * 1024 };
 
 static bool takes(const struct qrn_weights_params *w)
 {

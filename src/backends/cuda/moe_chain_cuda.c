@@ -19,7 +19,7 @@ static const struct qrn_cuda_function chain_of[QRN_DTYPE_COUNT][2] = {
     CHAIN(Q4_0), CHAIN(Q4_K), CHAIN(Q5_K), CHAIN(Q6_K), CHAIN(Q8_0),
 };
 
-enum { LEAST_STAGES = 6, WINDOW = 46 * 1024, WHOLE_STAGES = QRN_STREAM_PANELS * QRN_PANEL_K };
+enum { LEAST_STAGES = 6, WINDOW = 55 * 1024, WHOLE_STAGES = QRN_STREAM_PANELS * QRN_PANEL_K };
 
 enum step {
     OUT,

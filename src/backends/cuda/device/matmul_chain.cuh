@@ -137,40 +137,72 @@ static __device__ __forceinline__ void qrn_chain_multiplies(const Weights &weigh
 
 /* --- the thread that copies --- */
 
-/* Before the launch's turn, where it may copy then, the first stages come at once, the others at a pace.  No more than
- * the window are under way: words that are exchanged and small loads wait behind all that was asked for before. */
-template <class Weights>
-static __device__ __forceinline__ void qrn_chain_copies(const Weights &weights, const qrn_matmul_chain_params &p,
-                                                        const qrn_chain_shared &s)
-{
-    const uint64_t once = qrn_read_once();
-    qrn_ring_place ring, behind; /* behind: the stage p.window before */
-    qrn_stream_pace pace(p.stream, s.stream);
-    int n = 0; /* stages begun */
-    if (p.stream.n_early == 0) qrn_grid_waits();
+/* The ring by addresses that are counted on: what is done for each stage is what bounds it.  Before the launch's turn,
+ * where it may copy then, the first stages come at once, the others at a pace.  No more than the window are under way:
+ * words that are exchanged and small loads wait behind all that was asked for before. */
+template <class Weights> struct qrn_chain_copies {
+    const Weights &weights;
+    const qrn_matmul_chain_params &p;
+    const qrn_stream_shared &s;
+    qrn_stream_pace pace;
+    const uint64_t once;
+    qrn_stream_barriers *const end;
+    qrn_stream_barriers *place, *behind; /* of the next stage, and of the one the window before */
+    char *to;                            /* where the next stage goes */
+    int parity, behind_parity;
+    int first_round; /* stages that the ring has room for before any is taken */
+
+    __device__ __forceinline__ qrn_chain_copies(const Weights &of, const qrn_matmul_chain_params &params,
+                                                const qrn_chain_shared &shared)
+        : weights(of), p(params), s(shared.stream), pace(p.stream, s), once(qrn_read_once()),
+          end(s.places + p.stream.n_stages), place(s.places), behind(s.places), to(s.ring), parity(1), behind_parity(0),
+          first_round(p.stream.n_stages)
+    {
+    }
+    __device__ __forceinline__ void wait_behind()
+    {
+        qrn_barrier_wait(&behind->full, behind_parity);
+        if (++behind == end) behind = s.places, behind_parity ^= 1;
+    }
+    /* Until the next stage may be asked for. */
+    __device__ __forceinline__ void wait()
+    {
+        if (first_round > 0) {
+            const int n = p.stream.n_stages - first_round--;
+            if (n >= p.stream.n_early) pace.wait();
+            if (n >= p.window) wait_behind();
+        } else {
+            qrn_barrier_wait(&place->taken, parity);
+            wait_behind();
+        }
+    }
+    /* The next stage, of n panels. */
+    __device__ __forceinline__ void copy(typename Weights::source &source, int n)
+    {
+        wait();
+        source.copy(weights, to, &place->full, n, once);
+        to += p.stream.stage_bytes;
+        if (++place == end) place = s.places, to = s.ring, parity ^= 1;
+    }
+    __device__ __forceinline__ void all()
+    {
+        if (p.stream.n_early == 0) qrn_grid_waits();
 #pragma unroll 1
-    for (int i = 0; i < p.n_links; i++) {
-        const qrn_chain_link &l = p.link[i];
-        const int n_panels = l.n_panels, stage_panels = weights.stage_panels(l);
-        const qrn_share share = qrn_chain_share(l);
-        qrn_share_walk walk;
-        for (walk.start(share, n_panels); walk.end; walk.next_piece(share, n_panels)) {
-            typename Weights::source source(weights, i, walk);
+        for (int i = 0; i < p.n_links; i++) {
+            const qrn_chain_link &l = p.link[i];
+            const int n_panels = l.n_panels, stage_panels = weights.stage_panels(l);
+            const qrn_share share = qrn_chain_share(l);
+            qrn_share_walk walk;
+            for (walk.start(share, n_panels); walk.end; walk.next_piece(share, n_panels)) {
+                typename Weights::source source(weights, i, walk);
+                int left = walk.end - walk.panel;
 #pragma unroll 1
-            for (int left = walk.end - walk.panel; left > 0; left -= stage_panels) {
-                if (n >= p.stream.n_stages) qrn_barrier_wait(&s.stream.places[ring.at].taken, ring.parity ^ 1);
-                else if (n >= p.stream.n_early) pace.wait();
-                if (n++ >= p.window) {
-                    qrn_barrier_wait(&s.stream.places[behind.at].full, behind.parity);
-                    behind.next(p.stream.n_stages);
-                }
-                source.copy(weights, s.stream.ring + ring.at * p.stream.stage_bytes, &s.stream.places[ring.at].full, left,
-                            once);
-                ring.next(p.stream.n_stages);
+                for (; left >= stage_panels; left -= stage_panels) copy(source, stage_panels);
+                if (left > 0) copy(source, left);
             }
         }
     }
-}
+};
 
 /* --- the warp that adds --- */
 
@@ -300,7 +332,7 @@ static __device__ __forceinline__ void qrn_matmul_chain(const Weights &weights, 
     if (qrn_warp() < QRN_STREAM_WARPS) qrn_chain_multiplies(weights, p, s);
     else if (qrn_warp() == QRN_STREAM_WARPS + 1) qrn_chain_adds(weights, p, s);
     else if (qrn_warp() == QRN_STREAM_WARPS + 2) qrn_chain_stores(weights, p, s);
-    else if (qrn_lane() == 0) qrn_chain_copies(weights, p, s);
+    else if (qrn_elected()) qrn_chain_copies<Weights>(weights, p, s).all();
 }
 
 #endif

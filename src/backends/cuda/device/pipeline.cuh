@@ -87,6 +87,20 @@ static __device__ __forceinline__ void qrn_fence_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* One lane of a warp that comes here as a whole.  The compiler knows that it is one: what it works out is in registers of
+ * the warp, from where bulk copies take their addresses, and copies are no loop over lanes, as they are with lane 0. */
+static __device__ __forceinline__ bool qrn_elected()
+{
+    uint32_t is_elected;
+    asm volatile("{\n"
+                 ".reg .pred elected;\n"
+                 "elect.sync _|elected, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, elected;\n"
+                 "}\n"
+                 : "=r"(is_elected));
+    return is_elected != 0;
+}
+
 /* Waits for n_threads of the block, whole warps, which name the same barrier: 1 .. 15. */
 static __device__ __forceinline__ void qrn_sync_some(int barrier, int n_threads)
 {
