@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Files of a test: a folder of its own, removed at the end of the program. */
+ * Files of a test: a folder of its own, removed with all that is in it at the end of the program. */
 #include "support/temp.h"
 
-#include <dirent.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,18 +10,17 @@
 
 static char folder[1024];
 
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+    (void)status, (void)kind, (void)place;
+    (void)remove(path);
+    return 0;
+}
+
 static void remove_folder(void)
 {
-    DIR *dir = opendir(folder);
-    if (!dir) return;
-    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
-        char path[2048];
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        (void)snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        (void)remove(path);
-    }
-    closedir(dir);
-    (void)rmdir(folder);
+    enum { OPEN_FOLDERS = 8 };
+    (void)nftw(folder, remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
 }
 
 const char *temp_path(const char *name)
