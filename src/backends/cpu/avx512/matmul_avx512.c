@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * matmul and matmul_id of float activations with AVX-512: 16 rows in lanes, acc = fma(w, x, acc)
- * for ascending k.  Integer forms are decoded to floats for a few groups and columns at a time. */
+ * for ascending k.  Few rows of x meet the codes of integer forms in registers; for more, these are decoded to floats for
+ * a few groups and columns at a time. */
 #include "backends/cpu/avx512/matmul_forms_avx512.h"
 #include "backends/cpu/avx512/matmul_grid_avx512.h"
 
