@@ -69,31 +69,27 @@ static __device__ __forceinline__ float qrn_chain_take_over(const uint64_t *from
 
 /* --- warps that multiply --- */
 
-/* The residual stream that the first norm adds to. */
-static __device__ __forceinline__ void qrn_chain_ask_residual(const qrn_matmul_chain_params &p, const qrn_chain_shared &s)
-{
-    const char *from = (const char *)(uintptr_t)p.residual;
-    for (int i = (int)threadIdx.x; from && i < p.n_residual / 4; i += 32 * QRN_STREAM_WARPS)
-        qrn_copy16_async((char *)s.sum + 16 * i, from + 16 * i, 16);
-    qrn_copies_commit();
-}
-
 template <class Weights>
 static __device__ __forceinline__ void qrn_chain_make_x(const Weights &weights, const qrn_matmul_chain_params &p, int i,
                                                         uint32_t epoch, const qrn_chain_shared &s)
 {
     const qrn_chain_link &l = p.link[i];
-    qrn_copies_wait<0>(); /* the residual stream */
-    qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
-    if (l.row.kind == QRN_CHAIN_NORM)
-        qrn_chain_norm<Weights>(l.row, qrn_chain_words(p, epoch, p.link[i - 1].words), s);
-    else if (l.row.kind == QRN_CHAIN_SILU_MUL)
-        weights.silu_mul(l.row, qrn_chain_words(p, epoch, p.link[i - 1].words),
-                         qrn_chain_words(p, epoch, l.pieces), s);
-    else weights.copy_x(s);
-    qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
+    if (l.row.kind == QRN_CHAIN_ROUNDED) {
+        weights.copy_x(s);
+        qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
+    } else {
+        qrn_barrier_wait(s.residual, 0);
+        qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
+        const uint32_t *words = qrn_chain_words(p, epoch, p.link[i - 1].words);
+        if (l.row.kind == QRN_CHAIN_NORM) {
+            qrn_chain_norm<Weights>(l.row, words, s);
+        } else {
+            weights.silu_mul(l.row, words, qrn_chain_words(p, epoch, l.pieces), s);
+            qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
+        }
+    }
     weights.is_made(i, epoch, s);
-    if (qrn_warp() == 0 && i == p.late_link) qrn_barrier_arrive_warp(s.late);
+    if (i == p.late_link) qrn_barrier_arrive_warp(s.late);
 }
 
 template <class Weights>
@@ -110,7 +106,7 @@ static __device__ __forceinline__ void qrn_chain_multiplies(const Weights &weigh
     for (int i = 0; i < p.n_links; i++) {
         const qrn_chain_link &l = p.link[i];
         const int n_panels = l.n_panels, stage_panels = weights.stage_panels(l);
-        const qrn_share share = qrn_chain_share(l);
+        const qrn_share share = s.share[i];
         qrn_share_walk walk;
         walk.start(share, n_panels);
         if (i == 0) {
@@ -120,7 +116,6 @@ static __device__ __forceinline__ void qrn_chain_multiplies(const Weights &weigh
             epoch = qrn_chain_epoch(p);
         }
         qrn_chain_make_x(weights, p, i, epoch, s);
-        if (i == 0) qrn_chain_ask_residual(p, s); /* behind x, which is wanted sooner */
         for (; walk.end; walk.next_piece(share, n_panels)) {
             const int n = walk.end - walk.panel, n_stages = weights.stages(l, n);
             while (next < n_stages) {
@@ -144,6 +139,7 @@ template <class Weights> struct qrn_chain_copies {
     const Weights &weights;
     const qrn_matmul_chain_params &p;
     const qrn_stream_shared &s;
+    const qrn_share *const shares;
     qrn_stream_pace pace;
     const uint64_t once;
     qrn_stream_barriers *const end;
@@ -154,7 +150,7 @@ template <class Weights> struct qrn_chain_copies {
 
     __device__ __forceinline__ qrn_chain_copies(const Weights &of, const qrn_matmul_chain_params &params,
                                                 const qrn_chain_shared &shared)
-        : weights(of), p(params), s(shared.stream), pace(p.stream, s), once(qrn_read_once()),
+        : weights(of), p(params), s(shared.stream), shares(shared.share), pace(p.stream, s), once(qrn_read_once()),
           end(s.places + p.stream.n_stages), place(s.places), behind(s.places), to(s.ring), parity(1), behind_parity(0),
           first_round(p.stream.n_stages)
     {
@@ -191,7 +187,7 @@ template <class Weights> struct qrn_chain_copies {
         for (int i = 0; i < p.n_links; i++) {
             const qrn_chain_link &l = p.link[i];
             const int n_panels = l.n_panels, stage_panels = weights.stage_panels(l);
-            const qrn_share share = qrn_chain_share(l);
+            const qrn_share share = shares[i];
             qrn_share_walk walk;
             for (walk.start(share, n_panels); walk.end; walk.next_piece(share, n_panels)) {
                 typename Weights::source source(weights, i, walk);
@@ -232,7 +228,7 @@ static __device__ __forceinline__ void qrn_chain_adds(const Weights &weights, co
 #pragma unroll 1
     for (int i = 0; i < p.n_links; i++) {
         const qrn_chain_link &l = p.link[i];
-        const qrn_share share = qrn_chain_share(l);
+        const qrn_share share = s.share[i];
         const int n_panels = l.n_panels, n_rows = (int)l.w.n, group_rows = weights.group_rows(l);
         uint32_t *words = i + 1 < p.n_links ? qrn_chain_words(p, epoch, l.words) : nullptr;
         uint64_t seen = 0; /* of what is handed over, which is asked for a group ahead */
@@ -255,7 +251,15 @@ static __device__ __forceinline__ void qrn_chain_adds(const Weights &weights, co
     }
 }
 
-/* --- the warp that stores what is late --- */
+/* --- the warp that stores what is late, and first of all asks for what the first norm reads --- */
+
+/* The residual stream that it adds to, if any; one thread. */
+static __device__ __forceinline__ void qrn_chain_ask_residual(const qrn_matmul_chain_params &p, const qrn_chain_shared &s)
+{
+    const int n_bytes = p.residual ? 4 * p.n_residual : 0;
+    qrn_barrier_arrive_expecting(s.residual, n_bytes);
+    if (n_bytes) qrn_bulk_copy(s.sum, (const void *)(uintptr_t)p.residual, n_bytes, s.residual);
+}
 
 /* Brings weights of norms to the second cache: from memory, behind those of products, they would come late. */
 static __device__ __forceinline__ void qrn_chain_ask_weights(const qrn_matmul_chain_params &p)
@@ -278,6 +282,7 @@ static __device__ __forceinline__ void qrn_chain_stores(const Weights &weights, 
     const int n = row.n / QRN_PIECE, lane = qrn_lane();
     qrn_chain_ask_weights(p);
     qrn_grid_waits();
+    if (qrn_elected()) qrn_chain_ask_residual(p, s);
     const uint32_t epoch = qrn_chain_epoch(p), n_dirty = ((const volatile qrn_chain_notes *)notes)->n_dirty;
     uint4 *dirty = (uint4 *)qrn_chain_words(p, epoch + 1, 0);
     for (uint32_t i = blockIdx.x * 32 + lane; i < n_dirty / 4; i += 32 * gridDim.x) dirty[i] = make_uint4(0, 0, 0, 0);
@@ -303,7 +308,8 @@ static __device__ __forceinline__ void qrn_matmul_chain(const Weights &weights, 
     QRN_DYNAMIC_SHARED(char, memory);
     __shared__ qrn_stream_barriers places[QRN_CHAIN_STAGES];
     __shared__ __align__(16) float squares[QRN_CHAIN_NORM_PIECES * QRN_STREAM_WARPS];
-    __shared__ qrn_barrier turn, late;
+    __shared__ qrn_barrier turn, residual, late;
+    __shared__ qrn_share share[QRN_CHAIN_LINKS];
 
     qrn_chain_shared s;
     char *ring = Weights::ALIGNMENT > 1 ? (char *)qrn_align_shared(memory, Weights::ALIGNMENT) : memory;
@@ -312,23 +318,25 @@ static __device__ __forceinline__ void qrn_matmul_chain(const Weights &weights, 
     s.stream.x = (uint8_t *)ring + p.stream.x_at;
     s.stream.d = (float *)(ring + p.stream.d_at);
     s.stream.places = places, s.stream.turn = &turn;
-    s.squares = squares, s.late = &late;
+    s.squares = squares, s.share = share, s.residual = &residual, s.late = &late;
     s.kept = (float *)(ring + p.kept_at), s.sum = (float *)(ring + p.sum_at);
     s.normed = weights.normed(ring);
     qrn_hold_shared(s.stream.places), qrn_hold_shared(s.stream.sums);
-    if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
-#pragma unroll 1
-        for (int i = 0; i < p.stream.n_stages; i++) {
-            qrn_barrier_init(&places[i].full, 1);
-            qrn_barrier_init(&places[i].done, Weights::TEAM * QRN_WARP_ARRIVALS);
-            qrn_barrier_init(&places[i].taken, QRN_WARP_ARRIVALS);
-        }
+    qrn_make_barriers<QRN_CHAIN_STAGES, QRN_STREAM_WARPS>([&](int i) {
+        qrn_barrier_init(&places[i].full, 1);
+        qrn_barrier_init(&places[i].done, Weights::TEAM * QRN_WARP_ARRIVALS);
+        qrn_barrier_init(&places[i].taken, QRN_WARP_ARRIVALS);
+    });
+    if (threadIdx.x == 32 * (QRN_STREAM_WARPS + 1)) {
         qrn_barrier_init(&turn, QRN_WARP_ARRIVALS);
-        qrn_barrier_init(&late, QRN_WARP_ARRIVALS);
+        qrn_barrier_init(&residual, 1);
+        qrn_barrier_init(&late, QRN_STREAM_WARPS * QRN_WARP_ARRIVALS);
         qrn_barriers_are_ready();
     }
-    __syncthreads();
+    const int i_link = (int)threadIdx.x - 32 * (QRN_STREAM_WARPS + 2); /* of the warp that stores */
+    if (i_link >= 0 && i_link < p.n_links) share[i_link] = qrn_chain_share(p.link[i_link]);
     if (threadIdx.x < QRN_CHAIN_NORM_PIECES * QRN_STREAM_WARPS) squares[threadIdx.x] = 0.0f;
+    __syncthreads();
     if (qrn_warp() < QRN_STREAM_WARPS) qrn_chain_multiplies(weights, p, s);
     else if (qrn_warp() == QRN_STREAM_WARPS + 1) qrn_chain_adds(weights, p, s);
     else if (qrn_warp() == QRN_STREAM_WARPS + 2) qrn_chain_stores(weights, p, s);

@@ -19,11 +19,12 @@
 
 struct qrn_chain_shared {
     qrn_stream_shared stream;
+    const qrn_share *share; /* this block's, of each link */
     float *squares; /* of each piece of a row */
     float *sum;     /* of the last norm, whole */
     float *kept;    /* this block's pieces of the last norm's result */
     float *normed;  /* the last norm's result, whole; null: nobody wants it */
-    qrn_barrier *late; /* past phase 0: the last norm is done */
+    qrn_barrier *residual, *late; /* past phase 0: the residual stream is in sum; the last norm is done */
 };
 
 static __device__ __forceinline__ bool qrn_chain_is_mine(int piece)
@@ -31,12 +32,12 @@ static __device__ __forceinline__ bool qrn_chain_is_mine(int piece)
     return piece % (int)gridDim.x == (int)blockIdx.x;
 }
 
-/* Sums of squares in the order of norm.cuh: each eighth piece, then these eight. */
-static __device__ __forceinline__ float qrn_chain_squares(const float4 *squares)
+/* Sums of squares in the order of norm.cuh: each eighth piece, then these eight.  There are zeros behind those of a row. */
+template <int N> static __device__ __forceinline__ float qrn_chain_squares(const float4 *squares)
 {
     float4 low = squares[0], high = squares[1];
 #pragma unroll
-    for (int i = 2; 4 * i < QRN_CHAIN_NORM_PIECES * QRN_STREAM_WARPS; i += 2) {
+    for (int i = 2; 4 * i < N * QRN_STREAM_WARPS; i += 2) {
         const float4 a = squares[i], b = squares[i + 1];
         low.x += a.x, low.y += a.y, low.z += a.z, low.w += a.w;
         high.x += b.x, high.y += b.y, high.z += b.z, high.w += b.w;
@@ -44,35 +45,39 @@ static __device__ __forceinline__ float qrn_chain_squares(const float4 *squares)
     return low.x + low.y + low.z + low.w + high.x + high.y + high.z + high.w;
 }
 
-/* The norm of what the product before exchanges; the residual stream, if any, lies in s.sum, and the sum then does. */
+/* The norm of what the product before exchanges; the residual stream, if any, lies in s.sum, and the sum then does.  What
+ * depends on no word is worked out before they are waited for; what is stored, when all have the row. */
 template <class Weights, int N>
 static __device__ __forceinline__ void qrn_chain_norm_of(const qrn_chain_row &row, const uint32_t *words,
                                                          const qrn_chain_shared &s)
 {
     const int lane = qrn_lane(), n = row.n / QRN_PIECE, turned = (int)blockIdx.x % n;
     uint4 x[N];
-    float4 weight[N];
-    float v[N][4], squares[N];
+    float4 weight[N], more[N];
+    float v[N][4], squares[N], n_elements = (float)row.n, eps = row.eps;
     int piece[N]; /* blocks begin at other pieces: they do not ask for one line all at once */
+    bool is_mine[N];
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const int i = qrn_warp() + j * QRN_STREAM_WARPS;
         piece[j] = i >= n ? -1 : i + turned < n ? i + turned : i + turned - n;
+        is_mine[j] = piece[j] >= 0 && qrn_chain_is_mine(piece[j]);
         x[j] = piece[j] < 0 ? make_uint4(1, 1, 1, 1) : make_uint4(0, 0, 0, 0);
-        weight[j] = make_float4(1, 1, 1, 1);
+        weight[j] = make_float4(1, 1, 1, 1), more[j] = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
         if (piece[j] >= 0 && row.weight)
             weight[j] = ((const float4 *)(uintptr_t)row.weight)[piece[j] * (QRN_PIECE / 4) + lane];
+        if (piece[j] >= 0 && row.residual) more[j] = ((const float4 *)s.sum)[piece[j] * (QRN_PIECE / 4) + lane];
     }
+    qrn_hold(n_elements), qrn_hold(eps);
     const auto look = [&](int j) { return qrn_look_at_four(words + piece[j] * QRN_PIECE + 4 * lane); };
     qrn_wait_for_all(look, x);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float4 made = qrn_floats_of(x[j]);
-        v[j][0] = made.x, v[j][1] = made.y, v[j][2] = made.z, v[j][3] = made.w;
-        if (piece[j] >= 0 && row.residual) {
-            const float4 more = ((const float4 *)s.sum)[piece[j] * (QRN_PIECE / 4) + lane];
-            v[j][0] += more.x, v[j][1] += more.y, v[j][2] += more.z, v[j][3] += more.w;
-        }
+        v[j][0] = made.x + more[j].x, v[j][1] = made.y + more[j].y;
+        v[j][2] = made.z + more[j].z, v[j][3] = made.w + more[j].w;
+        if (piece[j] >= 0)
+            ((float4 *)s.sum)[piece[j] * (QRN_PIECE / 4) + lane] = make_float4(v[j][0], v[j][1], v[j][2], v[j][3]);
         squares[j] = qrn_add_squares(v[j], 0.0f);
     }
 #pragma unroll
@@ -83,22 +88,22 @@ static __device__ __forceinline__ void qrn_chain_norm_of(const qrn_chain_row &ro
     for (int j = 0; j < N; j++)
         if (lane == 0 && piece[j] >= 0) s.squares[piece[j]] = squares[j];
     qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
-    const float scale = qrn_rms_scale(qrn_chain_squares((const float4 *)s.squares), row.n, row.eps);
+    const float scale = qrn_rms_scale(qrn_chain_squares<N>((const float4 *)s.squares), n_elements, eps);
     typename Weights::template pieces<N> rounded;
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float w[4] = {weight[j].x, weight[j].y, weight[j].z, weight[j].w};
-        if (piece[j] >= 0)
-            ((float4 *)s.sum)[piece[j] * (QRN_PIECE / 4) + lane] = make_float4(v[j][0], v[j][1], v[j][2], v[j][3]);
 #pragma unroll
-        for (int i = 0; i < 4; i++) v[j][i] = row.weight ? v[j][i] * scale * w[i] : v[j][i] * scale;
+        for (int i = 0; i < 4; i++) v[j][i] = v[j][i] * scale * w[i];
     }
     rounded.round(v);
 #pragma unroll
+    for (int j = 0; j < N; j++)
+        if (piece[j] >= 0) rounded.put(s, j, piece[j]);
+    qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
+#pragma unroll
     for (int j = 0; j < N; j++) {
-        if (piece[j] < 0) break;
-        rounded.put(s, j, piece[j]);
-        if (!qrn_chain_is_mine(piece[j])) continue;
+        if (!is_mine[j]) continue;
         if (row.rounded) rounded.store(row.rounded, j, piece[j]);
         ((float4 *)s.kept)[piece[j] / (int)gridDim.x * (QRN_PIECE / 4) + lane] =
             make_float4(v[j][0], v[j][1], v[j][2], v[j][3]);

@@ -339,17 +339,17 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     s.places = places, s.own = own, s.turn = &turn, s.zeros = (const uint8_t *)zeros;
     qrn_hold_shared(s.places), qrn_hold_shared(s.sums);
     if (COLUMNS > 1 && threadIdx.x < QRN_STREAM_Q8 / 4) zeros[threadIdx.x] = 0;
-    if (threadIdx.x == 32 * QRN_STREAM_WARPS) {
-#pragma unroll 1
-        for (int i = 0; i < p.n_stages; i++) {
-            qrn_barrier_init(&places[i].full, 1);
-            qrn_barrier_init(&places[i].done, QRN_STREAM_TEAM * QRN_WARP_ARRIVALS);
-            qrn_barrier_init(&places[i].taken, N_ADDERS * QRN_WARP_ARRIVALS);
-        }
+    qrn_make_barriers<QRN_STREAM_STAGES, QRN_STREAM_WARPS>([&](int i) {
+        qrn_barrier_init(&places[i].full, 1);
+        qrn_barrier_init(&places[i].done, QRN_STREAM_TEAM * QRN_WARP_ARRIVALS);
+        qrn_barrier_init(&places[i].taken, N_ADDERS * QRN_WARP_ARRIVALS);
+    });
+    if (threadIdx.x == 32 * (QRN_STREAM_WARPS + 1)) {
         qrn_barrier_init(&turn, QRN_WARP_ARRIVALS);
         qrn_barriers_are_ready();
-        share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
     }
+    if (threadIdx.x == 32 * QRN_STREAM_WARPS)
+        share = qrn_share_of((int)blockIdx.x, p.share, p.n_longer, p.n_panels);
     __syncthreads();
     if (qrn_warp() == QRN_STREAM_WARPS) {
         tiles.copies_begin();

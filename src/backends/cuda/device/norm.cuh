@@ -25,9 +25,9 @@ static __device__ __forceinline__ float qrn_add_squares(const float (&x)[4], flo
 }
 
 /* What rms_norm multiplies a row of d elements with. */
-static __device__ __forceinline__ float qrn_rms_scale(float squares, int64_t d, float eps)
+static __device__ __forceinline__ float qrn_rms_scale(float squares, float d, float eps)
 {
-    return 1.0f / sqrtf(squares / (float)d + eps);
+    return 1.0f / sqrtf(squares / d + eps);
 }
 
 /* The power of two of l2_norm, of a row whose largest magnitude is most: kept where it and its inverse are

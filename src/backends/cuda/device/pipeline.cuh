@@ -217,6 +217,18 @@ static __device__ __forceinline__ void qrn_barrier_arrive_warp(qrn_barrier *b)
     if (qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(b);
 }
 
+/* Barriers of N places of a ring, place i's by make(i): warps 0 .. N_WARPS - 1 make those of a place in turn, one thread each.  A
+ * thread that goes through all places in a loop takes 70 clocks for each.  Before a __syncthreads. */
+template <int N, int N_WARPS, class Make> static __device__ __forceinline__ void qrn_make_barriers(const Make &make)
+{
+    const int warp = (int)threadIdx.x / 32;
+    if (warp >= N_WARPS || !qrn_elected()) return;
+#pragma unroll
+    for (int first = 0; first < N; first += N_WARPS)
+        if (first + warp < N) make(first + warp);
+    qrn_barriers_are_ready();
+}
+
 /* The pointer stays in a register from here on, and is not worked out again where it is needed. */
 template <class T> static __device__ __forceinline__ void qrn_hold(T *&p)
 {
@@ -232,6 +244,15 @@ static __device__ __forceinline__ void qrn_hold(int &x)
 {
 #ifndef QRN_EMULATED
     asm volatile("" : "+r"(x));
+#else
+    (void)x;
+#endif
+}
+
+static __device__ __forceinline__ void qrn_hold(float &x)
+{
+#ifndef QRN_EMULATED
+    asm volatile("" : "+f"(x));
 #else
     (void)x;
 #endif

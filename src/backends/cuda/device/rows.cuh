@@ -114,6 +114,27 @@ static __device__ __forceinline__ void qrn_store4(uint16_t *row, int64_t i, int6
     else qrn_store_some(row + i, d - i, v);
 }
 
+/* A block's scale of its largest magnitude, and what elements are multiplied with: qrn_q8_scale of formats/q8_act.h and 1 / d,
+ * to the bit, without a branch, so that several blocks go side by side.  A quotient is mended by its remainder, which no float
+ * holds if the magnitude is small: such ones are scaled up. */
+static __device__ __forceinline__ float qrn_q8_scale_of(float most)
+{
+    const float inverse = 1.0f / 127.0f, up = 0x1p64f, least = 0x1p-126f * up;
+    const bool small = most < 1.0f;
+    const float x = most * (small ? up : 1.0f), near = x * inverse, d = fmaf(fmaf(-127.0f, near, x), inverse, near);
+    return d >= least ? d * (small ? 1.0f / up : 1.0f) : 0.0f;
+}
+static __device__ __forceinline__ float qrn_q8_inverse_of(float d)
+{
+#ifdef QRN_EMULATED
+    return d > 0.0f ? 1.0f / d : 0.0f;
+#else
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(d));
+    return d > 0.0f ? fmaf(near, fmaf(-d, near, 1.0f), near) : 0.0f;
+#endif
+}
+
 /* N pieces of 128 values of a warp, as blocks of Q8_ACT to the bit of formats/q8_act.h: each lane has its four codes, all
  * lanes have d, each eighth lane the sums of its 32 codes' halves, as a word. */
 template <int N> struct qrn_q8_pieces {
@@ -123,7 +144,6 @@ template <int N> struct qrn_q8_pieces {
     __device__ __forceinline__ void round(const float (&x)[N][4])
     {
         uint32_t most[N]; /* magnitudes as integers: NaN is above infinity, infinity above what is finite */
-        float inverse[N];
         int sum[N];
 #pragma unroll
         for (int n = 0; n < N; n++) {
@@ -135,18 +155,16 @@ template <int N> struct qrn_q8_pieces {
         for (int n = 0; n < N; n++) most[n] = __reduce_max_sync(QRN_ALL_OF_WARP, most[n]);
 #pragma unroll
         for (int n = 0; n < N; n++) {
+            const float integers = 12582912.0f; /* 1.5 * 2^23: the sum's lowest byte is the integer next to what is added */
             const bool finite = most[n] < 0x7f800000u;
-            const float least = 1.17549435e-38f, quotient = __uint_as_float(finite ? most[n] : 0) / 127.0f;
-            d[n] = quotient >= least ? quotient : 0.0f;
-            inverse[n] = d[n] > 0.0f ? 1.0f / d[n] : 0.0f;
-            if (!finite) d[n] = __uint_as_float(0x7fc00000u);
-            codes[n] = 0, sum[n] = 0;
+            uint32_t q[4];
+            d[n] = qrn_q8_scale_of(__uint_as_float(most[n]));
+            const float inverse = qrn_q8_inverse_of(d[n]);
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const int q = finite ? __float2int_rn(x[n][j] * inverse[n]) : 0;
-                codes[n] |= (uint32_t)(q & 255) << 8 * j;
-                sum[n] += q;
-            }
+            for (int j = 0; j < 4; j++) q[j] = __float_as_uint(x[n][j] * inverse + integers);
+            codes[n] = __byte_perm(__byte_perm(q[0], q[1], 0x0040), __byte_perm(q[2], q[3], 0x0040), 0x5410);
+            if (!finite) d[n] = __uint_as_float(0x7fc00000u), codes[n] = 0;
+            sum[n] = __dp4a((int)codes[n], 0x01010101, 0);
         }
 #pragma unroll
         for (int n = 0; n < N; n++) sum[n] += __shfl_xor_sync(QRN_ALL_OF_WARP, sum[n], 1);
