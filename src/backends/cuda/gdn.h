@@ -39,7 +39,8 @@ qrn_gdn_tokens(const struct qrn_tensor *q, const struct qrn_tensor *k, const str
                                    .out_token = out->stride[0],
                                    .out_head = out->stride[1],
                                    .sequences = qrn_ragged(seq_begin, q->shape[0]),
-                                   .heads = {q->shape[1], v->shape[1], map == QRN_HEADS_TILED},
+                                   .heads = {q->shape[1], v->shape[1], map == QRN_HEADS_TILED,
+                                             q->shape[1] ? (int32_t)(v->shape[1] / q->shape[1]) : 0},
                                    .d_k = q->shape[2],
                                    .d_v = v->shape[2]};
 }

@@ -18,7 +18,7 @@ struct qrn_gdn_tensor {
 
 struct qrn_gdn_heads {
     int64_t n_k, n_v;
-    int32_t tiled, rest; /* QRN_HEADS_TILED */
+    int32_t tiled, each; /* QRN_HEADS_TILED; value heads of a key head */
 };
 
 struct qrn_gdn_tokens {

@@ -7,6 +7,7 @@
 #include "backends/cuda/gdn.h"
 #include "backends/cuda/joints.h"
 #include "backends/cuda/op_params.h"
+#include "backends/cuda/tensor_map.h"
 #include "core/overlap.h"
 
 QRN_CUDA_IMAGE(gdn_inputs);
@@ -192,6 +193,17 @@ static bool weights_stay(const struct qrn_cuda_stream *s, const struct qrn_step 
            (!norms || qrn_cuda_step_operand_stays(s, &steps[4], "weight"));
 }
 
+/* Failures stay in the stream. */
+static void map_lines(struct qrn_cuda_stream *s, struct qrn_tensor_map *lines)
+{
+    enum { HALVES = 2 * D }; /* maps of anywhere are of 16 bits */
+    if (qrn_cuda_map_anywhere(s, HALVES, D, D * (int64_t)sizeof(float), QRN_CUDA_GDN_CHUNK, lines) ||
+        s->result != CUDA_SUCCESS)
+        return;
+    s->result = CUDA_ERROR_NOT_SUPPORTED;
+    s->failed = "a map of lines";
+}
+
 static void launch_token(struct qrn_cuda_stream *s, const struct qrn_step *steps,
                          struct qrn_gdn_gate_rows rows, bool rows_stay, bool norms)
 {
@@ -201,6 +213,7 @@ static void launch_token(struct qrn_cuda_stream *s, const struct qrn_step *steps
                                                     "qrn_gdn_token_norm", QRN_GDN_TOKEN_MOST_BYTES};
     const struct run_of r = run_of(steps, true);
     struct qrn_cuda_grid grid = qrn_cuda_gdn_few_grid(r.chunk);
+    grid.shared_bytes += QRN_GDN_FEW_ALIGNMENT;
     if (norms) {
         grid.n_cluster = (unsigned)(grid.n_blocks / r.chunk->v.shape[1]);
         grid.shared_bytes += QRN_GDN_TOKEN_NORM_BYTES;
@@ -212,6 +225,7 @@ static void launch_token(struct qrn_cuda_stream *s, const struct qrn_step *steps
                   .chunk = qrn_gdn_open_chunk_params(r.chunk, D / 2),
                   .early = s->numbers_stay && rows_stay && weights_stay(s, steps, norms)}};
     p.token.chunk.settled = p.token.early && r.chunk->settled;
+    map_lines(s, &p.token.lines);
     if (norms) p.norm = qrn_cuda_rms_norm_params(steps[4].args);
     qrn_cuda_launch(s, norms ? &normed : &plain, grid, &p); /* the plain one's params come first */
 }

@@ -9,6 +9,7 @@
 #include "backends/cuda/norm_cuda.h"
 #include "backends/cuda/params_cuda.h"
 #include "backends/cuda/ssm_conv_cuda.h"
+#include "backends/cuda/tensor_map_cuda.h"
 
 QRN_PARAMS_BEGIN
 
@@ -30,10 +31,12 @@ struct qrn_gdn_gate_rows {
 };
 
 struct qrn_gdn_token_params {
+    struct qrn_tensor_map lines; /* of 128 floats, anywhere (tensor_map.h); 32 floats of 64 of them come at once */
     struct qrn_gdn_inputs_params inputs;
     struct qrn_gdn_gate_rows rows;
     struct qrn_gdn_open_chunk_params chunk;
-    int32_t early, rest; /* numbers and weights may be read before the launch's turn */
+    int32_t early; /* numbers and weights may be read before the launch's turn */
+    uint8_t rest[76];
 };
 
 /* A head's blocks are a cluster; rows of norm are those of chunk's out. */

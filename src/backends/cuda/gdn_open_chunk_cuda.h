@@ -15,6 +15,7 @@ enum {
     QRN_GDN_TILE_STRIDE = 68, /* floats from a row of turned keys to the next: few bank conflicts */
     QRN_GDN_TILE_MAX_KEY = 128,
     QRN_GDN_FEW_BYTES = 59392, /* of a block of gdn_open_few, which has 32 columns of a head */
+    QRN_GDN_FEW_ALIGNMENT = 1024, /* wherever copies are boxes of a map */
     QRN_GDN_TOKEN_MOST_BYTES = 220 * 1024, /* of those of gdn_token that a multiprocessor has at once */
     QRN_GDN_DECODE_STAGES = 6, /* of 16 KB */
     QRN_GDN_DECODE_ITEMS = 3,  /* heads' tokens */

@@ -18,7 +18,7 @@ static struct qrn_gdn_stage_params params_of(const struct qrn_tensor *seq_begin,
                                              const struct qrn_tensor *gates)
 {
     struct qrn_gdn_stage_params p = {.sequences = qrn_ragged(seq_begin, gates->shape[0]),
-                                     .heads = {1, gates->shape[1], 0}};
+                                     .heads = {1, gates->shape[1], 0, (int32_t)gates->shape[1]}};
     const int64_t T = gates->shape[0], n = QRN_CUDA_GDN_CHUNK;
     p.n_chunks = seq_begin->n_dims ? T / n + p.sequences.n_seqs : (T + n - 1) / n;
     if (T == 0) p.n_chunks = 0;

@@ -91,7 +91,7 @@ struct decode_reader {
         t.open = open;
         t.next = l.next();
         t.rows_G = l.G();
-        t.rows_k = l.keeps_key(p) ? l.k(p) : nullptr;
+        t.rows_k = l.keeps_key ? l.k(p) : nullptr;
         t.rows_u = l.u(p);
         t.out = p.x.out + l.begin * p.x.out_token + l.h * p.x.out_head;
         const int G_bytes = (open + 1) / 2 * 16;
@@ -285,10 +285,11 @@ struct decode_worker {
     {
         const int i = warp - ROWS_WARP, r = i * HALF + lane;
         const bool is_open = r < t.open, has_stage = i * HALF < t.open;
-        two_sums sum = {0.0f, 0.0f};
+        two_sums sums[1] = {{0.0f, 0.0f}};
+        const two_sums &sum = sums[0];
         const float *keys = has_stage ? wait(i) : nullptr;
-        if (i * HALF <= t.open)
-            gdn_add_key<32>(sum, t.k, t.q, is_open ? keys + lane * D : t.k, is_open ? lane : 0);
+        const float *const key[1] = {is_open ? keys + lane * D : t.k};
+        if (i * HALF <= t.open) gdn_add_keys<32, 1>(sums, t.k, t.q, key, {is_open ? lane : 0}, {32});
         if (has_stage) leave(i, 8);
         if (r > t.open) return;
         const double G = G_of(t), G_row = is_open ? t.G[r] : G;
@@ -303,7 +304,7 @@ struct decode_worker {
         const int first = stages_of_rows(t.open);
         for (int i = 0; i < PIECES; i++) {
             const float *x = wait(first + i) + threadIdx.x;
-            gdn_add_column<32>(sum, t.k + i * HALF, t.q + i * HALF, x, D, HALF);
+            gdn_add_column<32>(sum, t.k + i * HALF, t.q + i * HALF, [&](int j) { return x[j * D]; }, HALF);
             leave(first + i, 2);
         }
         return sum;
@@ -319,7 +320,7 @@ struct decode_worker {
         for (int i = 0; i < n; i++) {
             const float *x = wait(first + i) + j;
             const int n_rows = t.open - i * HALF < HALF ? t.open - i * HALF : HALF;
-            gdn_add_rows<HALF>(a, b, coef + i * HALF, x, D, n_rows);
+            gdn_add_rows<HALF>(a, b, coef + i * HALF, [&](int j) { return x[j * D]; }, n_rows);
             if (!t.next) leave(first + i, 2);
         }
         const float u = t.beta * a;

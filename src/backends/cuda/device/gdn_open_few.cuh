@@ -4,16 +4,18 @@
  *
  * A block has 32 columns of a head, so that each multiprocessor has one of them, and room for one of
  * the next launch's.  Everything comes to shared memory at once, where it is settled before the
- * launch's turn.  A warp has the columns, two the open rows and the token's own key, one stores k and G.  Loops are
+ * launch's turn.  A warp has the columns, one or two the open rows and the token's own key, one stores k and G.  Loops are
  * short: a launch that runs each instruction once waits for its code.  On the edge all is there already: S0, keys and u.
  *
- * Where the token's k, q, v and gates come from is left to Inputs:
- *     begin(block)   asks for them
- *     token(block)   k and q are in shared memory by the next __syncthreads, if not copied; returns the
- *                    column's v
- *     gate(block), beta(block)   after that __syncthreads
- *     out(block, o)  what becomes of a column of the result
- *     end(block)     once columns are on their way */
+ * Who does what, and where the token's k, q, v and gates come from, is left to Inputs:
+ *     COLUMN_WARP      has the columns
+ *     ROWS_WARP, ROWS  the first of the warps that have open rows, and how many a lane has
+ *     begin(block)     asks for what it reads
+ *     token(block)     k and q are in shared memory afterwards, for the warps above
+ *     meet(block)      all threads, when products with k and q are done: what follows is there afterwards
+ *     v(block), gate(block), beta(block)   of a lane's column
+ *     out(block, o)    what becomes of a column of the result
+ *     end(block)       once columns are on their way */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_FEW_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_FEW_CUH
 
@@ -24,42 +26,44 @@ enum { D = TOKEN_D, W = 32, THREADS = 128, SLICES = D / W, FALLBACK = 64 };
 
 struct __align__(16) few_shared
 {
-    float S[D][W], keys[GDN_CHUNK][D], u[GDN_CHUNK][W]; /* keys: turned by gdn_turned */
+    /* As boxes lie: 32 floats of a row in 128 bytes, turned by gdn_turned; keys in four of them. */
+    float S[D][W], keys[D / W][GDN_CHUNK][W], u[GDN_CHUNK][W];
     float k[D], q[D];
     float2 coef[GDN_CHUNK];
     float to_edge[GDN_CHUNK]; /* exp(G_C - G_s) */
     float v[W], gate, beta;   /* for Inputs */
+    qrn_barrier fetched;
 };
 static_assert(sizeof(few_shared) <= QRN_GDN_FEW_BYTES, "");
 static_assert(sizeof(step_shared<FALLBACK>) <= QRN_GDN_FEW_BYTES, "");
+
+/* Column c of row r. */
+static __device__ __forceinline__ int few_turned(int r, int c)
+{
+    return c ^ (4 * (r & 7));
+}
 
 struct few_block {
     const qrn_gdn_open_chunk_params &p;
     few_shared &z;
     gdn_token_head l;
-    const int slice, tid, warp, lane, row; /* row: of this thread, below 0: none */
-    /* What this thread reads first of each. */
-    const float *S_from, *keys_from, *u_from;
-    const double *last_from, *G_from;
-    double last, open_G; /* G of the latest open row, and of this thread's */
+    const int slice, tid, warp, lane;
+    double last, open_G[2]; /* G of the latest open row, and of this thread's */
 
     __device__ few_block(const qrn_gdn_open_chunk_params &params, few_shared &shared)
         : p(params), z(shared), slice((int)blockIdx.x % SLICES), tid((int)threadIdx.x),
-          warp(qrn_warp()), lane(qrn_lane()), row(warp == 1 || warp == 2 ? tid - 32 : -1)
+          warp(qrn_warp()), lane(qrn_lane())
     {
         l.find(p, (int)blockIdx.y, (int)blockIdx.x / SLICES);
     }
 
     __device__ const float *u_rows() const { return l.u(p) + slice * W; }
 
-    __device__ void find_places()
+    /* Open row j of this lane; below 0: it has none. */
+    template <class Inputs> __device__ int row(int j) const
     {
-        S_from = l.S() + slice * W + tid / 8 * D + tid % 8 * 4;
-        keys_from = l.k(p) + warp * D + lane * 4;
-        u_from = u_rows() + tid / 8 * D + tid % 8 * 4;
-        last_from = l.G() + l.open() - 1;
-        G_from = l.G() + row;
-        qrn_hold(S_from), qrn_hold(keys_from), qrn_hold(u_from), qrn_hold(last_from), qrn_hold(G_from);
+        const int first = (warp - Inputs::ROWS_WARP) * Inputs::ROWS * 32;
+        return first >= 0 && first < GDN_CHUNK ? first + 32 * j + lane : -1;
     }
 
     /* Asks for the state and what is open.  Keys: slices of the head that keeps them have a share each. */
@@ -68,38 +72,88 @@ struct few_block {
         const int open = l.open();
         qrn_prefetch(l.S() + tid * D + slice * W);
         if (tid < open) qrn_prefetch(u_rows() + tid * D);
-        if (tid >= 64 && tid - 64 < open && l.keeps_key(p))
+        if (tid >= 64 && tid - 64 < open && l.keeps_key)
             qrn_prefetch(l.k(p) + (tid - 64) * D + slice * W);
         if (warp == 3 && lane * 16 < open) qrn_prefetch(l.G() + lane * 16);
     }
 
-    /* All that is read of the state and of open rows, by copies that this thread waits for later. */
+    /* Whether all that is read of the state and of open rows is where a map begins; all threads say the same. */
+    __device__ int kind() const
+    {
+        const int kind = l.kind();
+        return kind == ONE_TOKEN && (l.state | l.own_rows) % QRN_MAP_STEP ? (int)OTHER : kind;
+    }
+
+    template <class Inputs> __device__ void load_G()
+    {
+        const int open = l.open();
+        last = open ? l.G()[open - 1] : 0.0;
+#pragma unroll
+        for (int j = 0; j < Inputs::ROWS; j++) {
+            const int r = row<Inputs>(j);
+            open_G[j] = r >= 0 && r < open ? l.G()[r] : 0.0;
+        }
+    }
+
+    /* All of the state and of open rows, whole boxes, by one thread: what of open rows is not there yet is of no matter. */
+    __device__ void fetch_boxes(const qrn_tensor_map &lines)
+    {
+        const int open = l.open();
+        qrn_barrier_init(&z.fetched, 1);
+        qrn_barriers_are_ready();
+        qrn_barrier_arrive_expecting(&z.fetched, (int)(sizeof z.S + (open ? sizeof z.keys + sizeof z.u : 0)));
+#pragma unroll
+        for (int i = 0; i < D; i += GDN_CHUNK)
+            qrn_tensor_copy_at(z.S[i], &lines, 2 * W * slice, i, l.S(), &z.fetched);
+        if (!open) return;
+#pragma unroll
+        for (int i = 0; i < D / W; i++) qrn_tensor_copy_at(z.keys[i], &lines, 2 * W * i, 0, l.k(p), &z.fetched);
+        qrn_tensor_copy_at(z.u, &lines, 2 * W * slice, 0, l.u(p), &z.fetched);
+    }
+
+    /* The same by copies of all threads, each of which waits for its own later: they come sooner, but take longer to ask for. */
     __device__ void fetch()
     {
-        const int c = tid % 8 * 4, open = l.open();
+        const int c = tid % 8 * 4, row = tid / 8, open = l.open();
+        const float *S = l.S() + slice * W + row * D + c, *u = u_rows() + row * D + c, *keys = l.k(p) + warp * D + lane * 4;
+        static_assert(THREADS / 8 % 8 == 0, "rows of a thread are turned alike");
 #pragma unroll
-        for (int i = 0; i < D; i += THREADS / 8) qrn_copy16_async(&z.S[i + tid / 8][c], S_from + i * D, 16);
+        for (int i = 0; i < D; i += THREADS / 8)
+            qrn_copy16_async(&z.S[i + row][few_turned(row, c)], S + i * D, 16);
 #pragma unroll
         for (int i = 0; i < GDN_CHUNK; i += THREADS / 32)
             if (i + warp < open)
-                qrn_copy16_async(&z.keys[i + warp][gdn_turned(i + warp, lane)], keys_from + i * D, 16);
+                qrn_copy16_async(&z.keys[lane / 8][i + warp][gdn_turned(i + warp, lane % 8)], keys + i * D, 16);
 #pragma unroll
         for (int i = 0; i < GDN_CHUNK; i += THREADS / 8)
-            if (i + tid / 8 < open) qrn_copy16_async(&z.u[i + tid / 8][c], u_from + i * D, 16);
-        last = open ? *last_from : 0.0;
-        open_G = row >= 0 && row < open ? *G_from : 0.0;
+            if (i + row < open) qrn_copy16_async(&z.u[i + row][few_turned(row, c)], u + i * D, 16);
     }
 
-    /* This thread's column of S0, or its open row (that of the token: its key). */
-    __device__ two_sums dots() const
+    __device__ two_sums column_dots() const
+    {
+        two_sums sum = {0.0f, 0.0f};
+        gdn_add_column<16>(sum, z.k, z.q, [&](int i) { return z.S[i][few_turned(i, lane)]; }, D);
+        return sum;
+    }
+
+    /* Open rows first + lane, 32 apart; that of the token is its key. */
+    template <int N> __device__ void rows_dots(int first, two_sums *sum) const
     {
         const int open = l.open();
-        two_sums sum = {0.0f, 0.0f};
-        if (warp == 0)
-            gdn_add_column<16>(sum, z.k, z.q, &z.S[0][lane], W, D);
-        else if (row >= 0 && row - lane <= open)
-            gdn_add_key<16>(sum, z.k, z.q, row < open ? z.keys[row] : z.k, row < open ? row : 0);
-        return sum;
+        const float *key[N];
+        int r[N], run[N];
+        two_sums made[N];
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const int at = first + 32 * j + lane;
+            const bool is_open = at < open;
+            key[j] = is_open ? z.keys[0][at] : z.k;
+            r[j] = is_open ? at : 0, run[j] = is_open ? GDN_CHUNK * W : W;
+            made[j] = {0.0f, 0.0f};
+        }
+        gdn_add_keys<16, N>(made, z.k, z.q, key, r, run);
+#pragma unroll
+        for (int j = 0; j < N; j++) sum[j] = made[j];
     }
 
     /* Keys and G join the open rows. */
@@ -107,28 +161,33 @@ struct few_block {
     {
         if (slice) return;
         if (lane == 0) l.G()[l.open()] = G;
-        if (!l.keeps_key(p)) return;
+        if (!l.keeps_key) return;
         *(float4 *)(l.k(p) + l.open() * D + 4 * lane) = *(const float4 *)&z.k[4 * lane];
     }
 
-    /* After fetch. */
+    /* After it was fetched. */
     template <class Inputs> __device__ void token(Inputs &in)
     {
-        const int open = l.open();
+        enum { N = Inputs::ROWS };
+        const int open = l.open(), first = row<Inputs>(0) - lane; /* of this warp's rows */
+        two_sums sum[N];
         in.begin(*this);
-        const float v = in.token(*this);
-        qrn_copies_commit();
-        qrn_copies_wait<0>();
-        __syncthreads();
-        const two_sums sum = dots();
+        in.token(*this);
+        if (warp == Inputs::COLUMN_WARP) sum[0] = column_dots();
+        if (first >= 0 && first + 32 * (N - 1) <= open) rows_dots<N>(first, sum);
+        else if (first >= 0 && first <= open) rows_dots<1>(first, sum);
+        in.meet(*this);
         const double G = last + (double)in.gate(*this);
-        if (row >= 0 && row <= open) {
-            const float w = gdn_decay(G, row < open ? open_G : G);
-            z.coef[row] = make_float2(-(w * sum.k), w * sum.q);
-            z.to_edge[row] = w;
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const int r = row<Inputs>(j);
+            if (r < 0 || r > open) continue;
+            const float w = gdn_decay(G, r < open ? open_G[j] : G);
+            z.coef[r] = make_float2(-(w * sum[j].k), w * sum[j].q);
+            z.to_edge[r] = w;
         }
         __syncthreads();
-        if (warp == 0) in.out(*this, column(sum, G, v, in.beta(*this)));
+        if (warp == Inputs::COLUMN_WARP) in.out(*this, column(sum[0], G, in.v(*this), in.beta(*this)));
         if (warp == 3) keep(G);
         in.end(*this);
         if (l.next()) edge(G);
@@ -140,9 +199,9 @@ struct few_block {
         const int open = l.open();
         const float decay = qrn_exp((float)G);
         float a = fmaf(-decay, sum.k, v), b = decay * sum.q;
-        gdn_add_rows<GDN_CHUNK>(a, b, z.coef, &z.u[0][lane], W, open);
+        gdn_add_rows<GDN_CHUNK>(a, b, z.coef, [&](int s) { return z.u[s][few_turned(s, lane)]; }, open);
         const float u = beta * a;
-        z.u[open][lane] = u;
+        z.u[open][few_turned(open, lane)] = u;
         (l.u(p) + slice * W)[open * D + lane] = u;
         return p.scale * fmaf(z.coef[open].y, u, b);
     }
@@ -156,24 +215,26 @@ struct few_block {
     __device__ void edge(double G)
     {
         enum { ROWS = D / (THREADS / 32) };
+        static_assert((int)ROWS == (int)W, "a warp's rows are those of a box of keys");
         const float decay = qrn_exp((float)G);
         float x[ROWS];
         for (int s = warp; s < GDN_CHUNK; s += THREADS / 32) {
-            const float *from = s == GDN_CHUNK - 1 ? z.k + 4 * lane : &z.keys[s][gdn_turned(s, lane)];
+            float *row = z.keys[lane / 8][s];
+            const float *from = s == GDN_CHUNK - 1 ? z.k + 4 * lane : row + gdn_turned(s, lane % 8);
             const float4 k = *(const float4 *)from;
             const float w = z.to_edge[s];
             __syncwarp();
-            *(float4 *)&z.keys[s][4 * lane] = make_float4(w * k.x, w * k.y, w * k.z, w * k.w);
+            *(float4 *)(row + 4 * (lane % 8)) = make_float4(w * k.x, w * k.y, w * k.z, w * k.w);
         }
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) x[i] = decay * z.S[warp * ROWS + i][lane];
+        for (int i = 0; i < ROWS; i++) x[i] = decay * z.S[warp * ROWS + i][few_turned(i, lane)];
         __syncthreads();
 #pragma unroll 1
         for (int s = 0; s < GDN_CHUNK; s++) {
-            const float u = z.u[s][lane];
+            const float u = z.u[s][few_turned(s, lane)];
 #pragma unroll
             for (int i = 0; i < ROWS; i += 4) {
-                const float4 k = *(const float4 *)&z.keys[s][warp * ROWS + i];
+                const float4 k = *(const float4 *)&z.keys[warp][s][i];
                 x[i] = fmaf(k.x, u, x[i]);
                 x[i + 1] = fmaf(k.y, u, x[i + 1]);
                 x[i + 2] = fmaf(k.z, u, x[i + 2]);

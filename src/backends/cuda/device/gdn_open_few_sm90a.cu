@@ -6,9 +6,11 @@
 #include "backends/cuda/device/gdn_open_few.cuh"
 
 struct few_from_memory {
+    enum { COLUMN_WARP = 0, ROWS_WARP = 1, ROWS = 1 };
+
     /* What this thread reads first of each. */
     const float *kq_from, *v_from, *g_from, *beta_from;
-    float gate_here, beta_here;
+    float v_here, gate_here, beta_here;
 
     __device__ void find_places(const few_block &x)
     {
@@ -37,12 +39,17 @@ struct few_from_memory {
         if (x.warp == 0 || x.warp == 3)
             qrn_copy16_async((x.warp == 0 ? x.z.k : x.z.q) + 4 * x.lane, kq_from, 16);
     }
-    __device__ float token(few_block &x)
+    __device__ void token(few_block &x)
     {
         gate_here = *g_from;
         beta_here = *beta_from;
-        return x.warp == 0 ? *v_from : 0.0f;
+        v_here = x.warp == COLUMN_WARP ? *v_from : 0.0f;
+        qrn_copies_commit();
+        qrn_copies_wait<0>();
+        __syncthreads();
     }
+    __device__ void meet(const few_block &) const {}
+    __device__ float v(const few_block &) const { return v_here; }
     __device__ float gate(const few_block &) const { return gate_here; }
     __device__ float beta(const few_block &) const { return beta_here; }
     __device__ void out(const few_block &x, float o) const { x.store_out(o); }
@@ -56,14 +63,13 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_few, 128, 3, qrn_gdn_open_chunk_params)
     few_block x(p, *(few_shared *)shared);
     few_from_memory in;
     const bool is_token = x.l.kind() == ONE_TOKEN; /* all threads say the same */
-    x.find_places();
     in.find_places(x);
     if (p.numbers_stay && is_token) {
         in.ask(x);
         if (!p.settled) x.ask();
     }
     if (!p.settled) qrn_grid_waits();
-    if (is_token) x.fetch();
+    if (is_token) x.fetch(), x.load_G<few_from_memory>();
     qrn_grid_waits();
     if (is_token) x.token(in);
     if (x.l.kind() != OTHER || x.slice >= D / FALLBACK) return;

@@ -17,15 +17,14 @@ struct gdn_token_head {
     int n, h, kh, position;
     uint64_t state, next_state, own_rows; /* of chunks */
     float gate, beta;
+    bool keeps_key; /* of value heads that share one, the first */
 
     __device__ void find(const qrn_gdn_open_chunk_params &p, int s, int head)
     {
         const uint64_t *states = p.state + s * p.state_stride, *r = p.rows + s * p.rows_stride;
-        const unsigned n_k = (unsigned)p.x.heads.n_k;
+        const unsigned n_k = (unsigned)p.x.heads.n_k, each = (unsigned)p.x.heads.each;
         int64_t end;
         h = head;
-        kh = (int)(p.x.heads.tiled ? (unsigned)head % n_k
-                                   : (unsigned)head / ((unsigned)p.x.heads.n_v / n_k));
         position = p.position[s];
         const uint64_t even_state = states[1], odd_state = states[2], even_rows = r[0],
                        odd_rows = r[1];
@@ -35,6 +34,8 @@ struct gdn_token_head {
         state = states[0] + p.state_offset;
         next_state = (is_odd ? even_state : odd_state) + p.state_offset;
         own_rows = (is_odd ? odd_rows : even_rows) + p.rows_offset;
+        kh = (int)(p.x.heads.tiled ? (unsigned)head % n_k : (unsigned)head / each);
+        keeps_key = p.x.heads.tiled ? (unsigned)head < n_k : (unsigned)kh * each == (unsigned)head;
     }
     __device__ int open() const { return position % GDN_CHUNK; }
     __device__ bool ends() const { return open() == GDN_CHUNK - 1; }
@@ -67,28 +68,20 @@ struct gdn_token_head {
     {
         return k(p) + rows((int)p.x.heads.n_k - kh + h);
     }
-    __device__ bool keeps_key(const qrn_gdn_open_chunk_params &p) const
-    {
-        const unsigned n_k = (unsigned)p.x.heads.n_k;
-        return p.x.heads.tiled ? (unsigned)h < n_k
-                               : (unsigned)h % ((unsigned)p.x.heads.n_v / n_k) == 0;
-    }
-
     static __device__ int64_t square(int head) { return (int64_t)head * (TOKEN_D * TOKEN_D); }
     static __device__ int64_t rows(int head) { return (int64_t)head * (TOKEN_D * GDN_CHUNK); }
 };
 
-/* Adds n elements of a column, stride apart, with k and q. */
-template <int ahead>
+/* Adds n elements of a column, element i by x(i), with k and q. */
+template <int ahead, class Element>
 static __device__ __forceinline__ void gdn_add_column(two_sums &sum, const float *k, const float *q,
-                                                      const float *x, int stride, int n)
+                                                      const Element &x, int n)
 {
     static_assert(ahead % 4 == 0, "");
 #pragma unroll ahead / 4
     for (int i = 0; i < n; i += 4) {
         const float4 k4 = *(const float4 *)(k + i), q4 = *(const float4 *)(q + i);
-        const float x0 = x[i * stride], x1 = x[(i + 1) * stride], x2 = x[(i + 2) * stride],
-                    x3 = x[(i + 3) * stride];
+        const float x0 = x(i), x1 = x(i + 1), x2 = x(i + 2), x3 = x(i + 3);
         sum.k = fmaf(x0, k4.x, sum.k);
         sum.q = fmaf(x0, q4.x, sum.q);
         sum.k = fmaf(x1, k4.y, sum.k);
@@ -100,31 +93,35 @@ static __device__ __forceinline__ void gdn_add_column(two_sums &sum, const float
     }
 }
 
-/* The same of a whole key in shared memory, row r of those that gdn_turned has put there; 0 for one that lies as it is. */
-template <int ahead>
-static __device__ __forceinline__ void gdn_add_key(two_sums &sum, const float *k, const float *q,
-                                                   const float *row, int r)
+/* The same of N whole keys in shared memory: row r[] of those that gdn_turned has put there, 0 for one that lies as it is;
+ * its runs of 32 floats are run[] apart. */
+template <int ahead, int N>
+static __device__ __forceinline__ void gdn_add_keys(two_sums (&sum)[N], const float *k, const float *q,
+                                                    const float *const (&row)[N], const int (&r)[N], const int (&run)[N])
 {
     static_assert(ahead % 4 == 0, "");
 #pragma unroll ahead / 4
     for (int c = 0; c < TOKEN_D / 4; c++) {
-        const float4 k4 = *(const float4 *)(k + 4 * c), q4 = *(const float4 *)(q + 4 * c),
-                     x = *(const float4 *)(row + gdn_turned(r, c));
-        sum.k = fmaf(x.x, k4.x, sum.k);
-        sum.q = fmaf(x.x, q4.x, sum.q);
-        sum.k = fmaf(x.y, k4.y, sum.k);
-        sum.q = fmaf(x.y, q4.y, sum.q);
-        sum.k = fmaf(x.z, k4.z, sum.k);
-        sum.q = fmaf(x.z, q4.z, sum.q);
-        sum.k = fmaf(x.w, k4.w, sum.k);
-        sum.q = fmaf(x.w, q4.w, sum.q);
+        const float4 k4 = *(const float4 *)(k + 4 * c), q4 = *(const float4 *)(q + 4 * c);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const float4 x = *(const float4 *)(row[j] + c / 8 * run[j] + gdn_turned(r[j], c % 8));
+            sum[j].k = fmaf(x.x, k4.x, sum[j].k);
+            sum[j].q = fmaf(x.x, q4.x, sum[j].q);
+            sum[j].k = fmaf(x.y, k4.y, sum[j].k);
+            sum[j].q = fmaf(x.y, q4.y, sum[j].q);
+            sum[j].k = fmaf(x.z, k4.z, sum[j].k);
+            sum[j].q = fmaf(x.z, q4.z, sum[j].q);
+            sum[j].k = fmaf(x.w, k4.w, sum[j].k);
+            sum[j].q = fmaf(x.w, q4.w, sum[j].q);
+        }
     }
 }
 
-/* Adds n rows of u, stride apart, to v's side a and out's side b; n_there: rows that may be read. */
-template <int n_there>
+/* Adds n rows of u, row i by u(i), to v's side a and out's side b; n_there: rows that may be read. */
+template <int n_there, class Element>
 static __device__ __forceinline__ void gdn_add_rows(float &a, float &b, const float2 *coef,
-                                                    const float *u, int stride, int n)
+                                                    const Element &u, int n)
 {
     enum { AT_ONCE = 16 };
     static_assert(n_there % AT_ONCE == 0, "");
@@ -134,7 +131,7 @@ static __device__ __forceinline__ void gdn_add_rows(float &a, float &b, const fl
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             c[i] = coef[s + i];
-            x[i] = u[(s + i) * stride];
+            x[i] = u(s + i);
         }
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {

@@ -56,6 +56,9 @@ static __device__ __forceinline__ float staged_dot(const qrn_gdn_gate_rows &p, c
 }
 
 struct few_joined {
+    /* The warps of k and q go on while v's and the gates' still have rows of the product. */
+    enum { COLUMN_WARP = K_WARP, ROWS_WARP = Q_WARP, ROWS = 2, FETCH_WARP = V_WARP };
+
     const qrn_gdn_inputs_params &p;
     const qrn_gdn_gate_rows &rows;
     qrn_barrier &staged;
@@ -79,7 +82,7 @@ struct few_joined {
     /* A ring may lie anywhere. */
     __device__ __forceinline__ int kind_of(const few_block &b) const
     {
-        const int kind = b.l.kind();
+        const int kind = b.kind();
         return kind == ONE_TOKEN && (ring + (uint64_t)p.conv.history_offset) % 16 ? (int)OTHER : kind;
     }
 
@@ -92,7 +95,7 @@ struct few_joined {
         const bool is_v = b.warp == V_WARP;
         c = (int64_t)head * D + (is_v ? b.slice * W : 0) + 4 * b.lane;
         convolves = is_v ? 4 * b.lane < W : b.warp != GATE_WARP;
-        writes = is_v || (b.slice == 0 && b.l.keeps_key(b.p));
+        writes = is_v || (b.slice == 0 && b.l.keeps_key);
         const qrn_tile t = {(int64_t)blockIdx.y, b.l.begin, b.l.begin + 1, 0, 1, 0, true};
         const rings<of_f32> rows_of(p.conv, t, c, ring, b.l.position);
         x_from = (const float *)p.conv.x + b.l.begin * p.conv.x_stride[1] + c;
@@ -125,25 +128,31 @@ struct few_joined {
         if (row) qrn_prefetch(row + b.lane % n_lines * LINE - 4 * b.lane);
     }
 
-    /* Before anything is read that other launches may write. */
+    /* Before anything is read that other launches may write: rows of the product, which take longest. */
+    __device__ void stage(const few_block &b)
+    {
+        if (b.warp != GATE_WARP || !rows.w) return;
+        if (!rows.staged_bytes) {
+            for (int64_t at = 128 * b.lane; at < rows.w_row; at += 128 * 32) {
+                qrn_prefetch(weights_of(rows, rows.a + b.l.h) + at);
+                qrn_prefetch(weights_of(rows, rows.b + b.l.h) + at);
+            }
+        } else if (qrn_elected()) {
+            qrn_barrier_init(&staged, 2);
+            qrn_barriers_are_ready();
+            qrn_barrier_arrive_expecting(&staged, 2 * rows.staged_bytes);
+            qrn_bulk_copy(staged_row(0), weights_of(rows, rows.a + b.l.h), rows.staged_bytes, &staged);
+            qrn_bulk_copy(staged_row(1), weights_of(rows, rows.b + b.l.h), rows.staged_bytes, &staged);
+        }
+    }
+
+    /* And all others. */
     __device__ void load_weights(const few_block &b)
     {
         if (convolves) f.load_weights(p.conv, c);
         if (b.warp != GATE_WARP) return;
         a_scale = p.gates.a_scale[b.l.h];
         dt_bias = p.gates.dt_bias[b.l.h];
-        if (rows.w && !rows.staged_bytes) {
-            for (int64_t at = 128 * b.lane; at < rows.w_row; at += 128 * 32) {
-                qrn_prefetch(weights_of(rows, rows.a + b.l.h) + at);
-                qrn_prefetch(weights_of(rows, rows.b + b.l.h) + at);
-            }
-        }
-        if (!rows.staged_bytes || b.lane) return;
-        qrn_barrier_init(&staged, 2);
-        qrn_barriers_are_ready();
-        qrn_barrier_arrive_expecting(&staged, 2 * rows.staged_bytes);
-        qrn_bulk_copy(staged_row(0), weights_of(rows, rows.a + b.l.h), rows.staged_bytes, &staged);
-        qrn_bulk_copy(staged_row(1), weights_of(rows, rows.b + b.l.h), rows.staged_bytes, &staged);
     }
 
     __device__ uint8_t *staged_row(int i) const
@@ -155,7 +164,7 @@ struct few_joined {
     {
         const qrn_gdn_gates_params &g = p.gates;
         if (rows.staged_bytes) {
-            if (b.warp == GATE_WARP && b.lane == 0) {
+            if (b.warp == GATE_WARP && qrn_elected()) {
                 qrn_barrier_arrive_expecting(&staged, 4 * (int)rows.k);
                 qrn_bulk_copy(staged_x, (const void *)(uintptr_t)(rows.x + (uint64_t)(b.l.begin * rows.x_row)),
                               4 * (int)rows.k, &staged);
@@ -200,11 +209,12 @@ struct few_joined {
         if (b.slice == 0) g.beta[b.l.begin * g.beta_stride + b.l.h] = beta;
     }
 
-    __device__ float token(few_block &b)
+    __device__ void token(few_block &b)
     {
+        b.load_G<few_joined>(); /* while what was asked for is on its way */
         if (b.warp == GATE_WARP) {
             find_gate(b);
-            return 0.0f;
+            return;
         }
         float *to = b.warp == V_WARP ? b.z.v : b.warp == K_WARP ? b.z.k : b.z.q;
         if (convolves) {
@@ -216,10 +226,16 @@ struct few_joined {
             }
         }
         __syncwarp();
-        if (b.warp != V_WARP) return 0.0f;
-        find_beta(b);
-        return b.z.v[b.lane];
+        if (b.warp == V_WARP) {
+            find_beta(b);
+            return;
+        }
+        qrn_sync_some(1, 64);
+        qrn_barrier_wait(&b.z.fetched, 0);
     }
+    __device__ void meet(const few_block &) const { __syncthreads(); }
+
+    __device__ float v(const few_block &b) const { return b.z.v[b.lane]; }
 
     __device__ float gate(const few_block &b) const
     {
@@ -232,7 +248,7 @@ struct few_joined {
     __device__ void out(const few_block &b, float o) const { b.store_out(o); }
     __device__ void end(const few_block &) const {}
 
-    __device__ void meet() const {} /* all threads, before the launch's turn */
+    __device__ void begins() const {} /* all threads, before the launch's turn */
     /* When the steps before have done a sequence of other than one token. */
     __device__ void end_others(const qrn_gdn_open_chunk_params &) const {}
 };
@@ -321,7 +337,7 @@ struct few_normed : few_joined {
         norm_whole_row<true>(norm, row, D, s, norm_weight, norm_gate, nullptr);
     }
 
-    __device__ void meet() const { qrn_cluster_wait(); }
+    __device__ void begins() const { qrn_cluster_wait(); }
 
     __device__ void end_others(const qrn_gdn_open_chunk_params &chunk) const
     {
@@ -358,23 +374,28 @@ static __device__ __noinline__ void others(const qrn_gdn_token_params &p, char *
     }
 }
 
+static __device__ __forceinline__ void fetch(const qrn_gdn_token_params &p, few_block &x)
+{
+    if (x.warp == few_joined::FETCH_WARP && qrn_elected()) x.fetch_boxes(p.lines);
+}
+
 template <class Inputs>
 static __device__ __forceinline__ void token_or_others(const qrn_gdn_token_params &p, char *shared, Inputs &in)
 {
     few_block x(p.chunk, *(few_shared *)shared);
     const int kind = in.kind_of(x); /* all threads say the same */
     if (kind == ONE_TOKEN) {
-        x.find_places();
+        if (p.chunk.settled) fetch(p, x);
+        in.stage(x);
         in.find_places(x);
         in.ask(x);
         if (!p.chunk.settled) x.ask();
         in.load_weights(x);
         if (p.rows.staged_bytes) __syncthreads();
     }
-    in.meet();
-    if (!p.chunk.settled) qrn_grid_waits();
-    if (kind == ONE_TOKEN) x.fetch();
+    in.begins();
     qrn_grid_waits();
+    if (!p.chunk.settled && kind == ONE_TOKEN) fetch(p, x);
     if (kind == ONE_TOKEN) x.token(in);
     if (kind != OTHER || blockIdx.x) return;
     others(p, shared);
@@ -383,7 +404,8 @@ static __device__ __forceinline__ void token_or_others(const qrn_gdn_token_param
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token, 128, 3, qrn_gdn_token_params)
 {
-    QRN_DYNAMIC_SHARED(char, shared);
+    QRN_DYNAMIC_SHARED(char, memory);
+    char *shared = (char *)qrn_align_shared(memory, QRN_GDN_FEW_ALIGNMENT);
     __shared__ qrn_barrier staged;
     if (!p.early) qrn_grid_waits();
     few_joined in(p, shared + QRN_GDN_FEW_BYTES, staged);
@@ -392,7 +414,8 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token, 128, 3, qrn_gdn_token_params)
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token_norm, 128, 3, qrn_gdn_token_norm_params)
 {
-    QRN_DYNAMIC_SHARED(char, shared);
+    QRN_DYNAMIC_SHARED(char, memory);
+    char *shared = (char *)qrn_align_shared(memory, QRN_GDN_FEW_ALIGNMENT);
     __shared__ qrn_barrier staged;
     few_normed::come(*(norm_shared *)(shared + QRN_GDN_FEW_BYTES));
     if (!p.token.early) qrn_grid_waits();
