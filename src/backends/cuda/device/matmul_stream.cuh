@@ -70,6 +70,7 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     const int team = qrn_warp() / QRN_STREAM_TEAM, part = qrn_warp() % QRN_STREAM_TEAM;
     int n_rows = 1, next = team < p.n_stages ? team : INT32_MAX / 2; /* stages from the piece's first to the team's next */
     uint64_t x_rows = 0;
+    int x_parity = 0;
     bool x_is_there = false;
     qrn_ring_place ring;
     qrn_share_walk walk;
@@ -90,7 +91,7 @@ static __device__ __forceinline__ void qrn_stream_multiplies(const qrn_matmul_st
     for (; walk.end; walk.next_piece(share, p.n_panels)) {
         go_to_tile();
         if (!x_is_there) {
-            qrn_stream_take_x<dtype, COLUMNS>(p, x_rows, n_rows, s);
+            qrn_stream_take_x<dtype, COLUMNS>(p, x_rows, n_rows, s, x_parity);
             x_is_there = true;
         }
         const int n_stages = (walk.end - walk.panel + QRN_STREAM_PANELS - 1) / QRN_STREAM_PANELS;
@@ -328,7 +329,7 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     QRN_DYNAMIC_SHARED(char, memory);
     __shared__ qrn_stream_barriers places[QRN_STREAM_STAGES];
     __shared__ qrn_q8_act own[QRN_STREAM_WARPS];
-    __shared__ qrn_barrier turn;
+    __shared__ qrn_barrier turn, x_there;
     __shared__ qrn_share share;
     __shared__ uint32_t zeros[QRN_STREAM_Q8 / 4];
     qrn_stream_shared s;
@@ -336,7 +337,7 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     s.sums = (float *)(memory + p.sums_at);
     s.x = (uint8_t *)memory + p.x_at;
     s.d = (float *)(memory + p.d_at);
-    s.places = places, s.own = own, s.turn = &turn, s.zeros = (const uint8_t *)zeros;
+    s.places = places, s.own = own, s.turn = &turn, s.x_there = &x_there, s.zeros = (const uint8_t *)zeros;
     qrn_hold_shared(s.places), qrn_hold_shared(s.sums);
     if (COLUMNS > 1 && threadIdx.x < QRN_STREAM_Q8 / 4) zeros[threadIdx.x] = 0;
     qrn_make_barriers<QRN_STREAM_STAGES, QRN_STREAM_WARPS>([&](int i) {
@@ -346,6 +347,7 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     });
     if (threadIdx.x == 32 * (QRN_STREAM_WARPS + 1)) {
         qrn_barrier_init(&turn, QRN_WARP_ARRIVALS);
+        qrn_barrier_init(&x_there, 1);
         qrn_barriers_are_ready();
     }
     if (threadIdx.x == 32 * QRN_STREAM_WARPS)
@@ -353,7 +355,7 @@ static __device__ __forceinline__ void qrn_matmul_stream(const qrn_matmul_stream
     __syncthreads();
     if (qrn_warp() == QRN_STREAM_WARPS) {
         tiles.copies_begin();
-        if (qrn_lane() == 0) qrn_stream_copies_all(p, tiles, s, share);
+        if (qrn_elected()) qrn_stream_copies_all(p, tiles, s, share);
         return;
     }
     if (qrn_warp() < QRN_STREAM_WARPS)

@@ -21,6 +21,7 @@ struct qrn_stream_shared {
     qrn_stream_barriers *places; /* of the ring */
     qrn_q8_act *own; /* of each warp */
     qrn_barrier *turn; /* past phase 0: this launch's has come */
+    qrn_barrier *x_there; /* several rows of x are, once more */
     const uint8_t *zeros; /* QRN_STREAM_Q8 of them */
 };
 

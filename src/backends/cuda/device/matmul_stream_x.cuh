@@ -37,51 +37,54 @@ static __device__ __forceinline__ void qrn_stream_put_sum(uint8_t *x, int j, uin
     }
 }
 
-/* A rounded one: a warp has 128 k, and then the next; all are under way at once. */
+/* A rounded one: d and sums a thread a word; codes a warp 128 k, MANY of which are on their way at once. */
 template <int dtype>
 static __device__ __forceinline__ void qrn_stream_copy_row(const qrn_matmul_stream_params &p, const qrn_q8_act *row,
                                                            const qrn_stream_shared &s)
 {
-    enum { WORDS = sizeof(qrn_q8_act) / 4, CODES = WORDS - QRN_PANEL_K / 4 };
-    const int lane = qrn_lane();
-#pragma unroll 2
-    for (int i = qrn_warp(); i < p.n_panels; i += QRN_STREAM_WARPS) {
-        const uint32_t *from = (const uint32_t *)(row + i); /* d, sums, codes */
-        uint32_t *to = (uint32_t *)(s.x + i * QRN_STREAM_X);
-        qrn_copy4_async(to + lane, from + CODES + lane);
-        if (lane < CODES) qrn_copy4_async(lane ? to + QRN_PANEL_K / 4 + lane - 1 : (uint32_t *)(s.d + i), from + lane);
-    }
-    qrn_copies_commit();
-    qrn_copies_wait<0>();
-    if (!qrn_stream_splits_sums(qrn_form_of(dtype))) return;
-    __syncwarp();
+    enum { MANY = 4, HEAD = QRN_STREAM_Q8_CODES / 4 };
+    const int lane = qrn_lane(), n = p.n_panels;
+    const int word = (int)threadIdx.x % HEAD, panel = (int)threadIdx.x / HEAD;
 #pragma unroll 1
-    for (int first = qrn_warp(); first < p.n_panels; first += 8 * QRN_STREAM_WARPS) {
-        const int i = first + lane / 4 * QRN_STREAM_WARPS;
-        uint8_t *x = s.x + i * QRN_STREAM_X;
-        const uint32_t word = i < p.n_panels ? ((const uint32_t *)(x + QRN_PANEL_K))[lane % 4] : 0;
-        __syncwarp();
-        if (i < p.n_panels) qrn_stream_put_sum<dtype>(x, lane % 4, word);
+    for (int first = 0; first < n; first += MANY * QRN_STREAM_WARPS) {
+        uint32_t codes[MANY], head = 0;
+        const auto at = [&](int j) { return first + qrn_warp() + j * QRN_STREAM_WARPS; };
+        const int i_head = first + panel;
+        const bool has_head = panel < MANY * QRN_STREAM_WARPS && i_head < n;
+#pragma unroll
+        for (int j = 0; j < MANY; j++) codes[j] = at(j) < n ? ((const uint32_t *)row[at(j)].q)[lane] : 0;
+        if (has_head) head = ((const uint32_t *)(row + i_head))[word];
+#pragma unroll
+        for (int j = 0; j < MANY; j++)
+            if (at(j) < n) ((uint32_t *)(s.x + at(j) * QRN_STREAM_X))[lane] = codes[j];
+        if (!has_head) continue;
+        if (word == 0) s.d[i_head] = __uint_as_float(head);
+        else qrn_stream_put_sum<dtype>(s.x + i_head * QRN_STREAM_X, word - 1, head);
     }
 }
 
 /* --- several rows --- */
 
-/* Rounded ones. */
+/* Rounded ones: a bulk copy each, or words of all threads where they begin elsewhere.  x_parity: of the next time. */
 static __device__ __forceinline__ void qrn_stream_copy_rows(const qrn_matmul_stream_params &p, uint64_t rows, int n_rows,
-                                                            const qrn_stream_shared &s)
+                                                            const qrn_stream_shared &s, int &x_parity)
 {
-    const int n_bytes = p.n_panels * QRN_STREAM_Q8;
+    const int n_bytes = p.n_panels * QRN_STREAM_Q8, lane = qrn_lane();
+    if (n_bytes % 16 == 0 && __all_sync(QRN_ALL_OF_WARP, rows % 16 == 0)) {
+        if (qrn_warp() == 0) {
+            if (lane == 0) qrn_barrier_arrive_expecting(s.x_there, n_rows * n_bytes);
+            qrn_fence_async();
+            __syncwarp();
+            if (lane < n_rows) qrn_bulk_copy(s.x + lane * p.x_pitch, (const void *)(uintptr_t)rows, n_bytes, s.x_there);
+        }
+        qrn_barrier_wait(s.x_there, x_parity);
+        x_parity ^= 1;
+        return;
+    }
     for (int r = 0; r < n_rows; r++) {
         const char *from = qrn_stream_x_row<char>(rows, r);
-        uint8_t *to = s.x + r * p.x_pitch;
-        if ((uintptr_t)from % 16 == 0) {
-            for (int i = 16 * (int)threadIdx.x; i < n_bytes; i += 16 * 32 * QRN_STREAM_WARPS)
-                qrn_copy16_async(to + i, from + i, min(16, n_bytes - i));
-        } else {
-            for (int i = 4 * (int)threadIdx.x; i < n_bytes; i += 4 * 32 * QRN_STREAM_WARPS)
-                qrn_copy4_async(to + i, from + i);
-        }
+        for (int i = 4 * (int)threadIdx.x; i < n_bytes; i += 4 * 32 * QRN_STREAM_WARPS)
+            qrn_copy4_async(s.x + r * p.x_pitch + i, from + i);
     }
     qrn_copies_commit();
     qrn_copies_wait<0>();
@@ -127,11 +130,11 @@ static __device__ __forceinline__ void qrn_stream_round_x(const qrn_matmul_strea
 /* Rows of a tile are there when all warps that multiply have come here. */
 template <int dtype, int COLUMNS>
 static __device__ __forceinline__ void qrn_stream_take_x(const qrn_matmul_stream_params &p, uint64_t rows, int n_rows,
-                                                         const qrn_stream_shared &s)
+                                                         const qrn_stream_shared &s, int &x_parity)
 {
     qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
     if (p.job.x_dtype != QRN_Q8_ACT) qrn_stream_round_x<dtype, COLUMNS>(p, rows, n_rows, s);
-    else if (COLUMNS > 1) qrn_stream_copy_rows(p, rows, n_rows, s);
+    else if (COLUMNS > 1) qrn_stream_copy_rows(p, rows, n_rows, s, x_parity);
     else qrn_stream_copy_row<dtype>(p, qrn_stream_x_row<qrn_q8_act>(rows, 0), s);
     qrn_sync_some(1, 32 * QRN_STREAM_WARPS);
 }
