@@ -412,8 +412,22 @@ static void test_normed(void **state)
     run_rows(normed_rows, sizeof normed_rows / sizeof *normed_rows, "132");
 }
 
+/* Copies and barriers that do not count on one warp's being ahead of another. */
+static void test_slow_warps(void **state)
+{
+    static const char *const warps[] = {"0", "1", "2", "3"};
+    (void)state;
+    for (size_t i = 0; i < sizeof warps / sizeof *warps; i++) {
+        setenv("QRN_EMULATED_SLOW_WARP", warps[i], 1);
+        run_rows(rows, sizeof rows / sizeof *rows, "32");
+        run_rows(normed_rows, sizeof normed_rows / sizeof *normed_rows, "132");
+        unsetenv("QRN_EMULATED_SLOW_WARP");
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_normed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_normed),
+                                       cmocka_unit_test(test_slow_warps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

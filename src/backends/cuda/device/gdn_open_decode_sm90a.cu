@@ -285,11 +285,10 @@ struct decode_worker {
     {
         const int i = warp - ROWS_WARP, r = i * HALF + lane;
         const bool is_open = r < t.open, has_stage = i * HALF < t.open;
-        two_sums sums[1] = {{0.0f, 0.0f}};
-        const two_sums &sum = sums[0];
+        two_sums sum = {0.0f, 0.0f};
         const float *keys = has_stage ? wait(i) : nullptr;
-        const float *const key[1] = {is_open ? keys + lane * D : t.k};
-        if (i * HALF <= t.open) gdn_add_keys<32, 1>(sums, t.k, t.q, key, {is_open ? lane : 0}, {32});
+        if (i * HALF <= t.open)
+            gdn_add_key<32>(sum, t.k, t.q, is_open ? keys + lane * D : t.k, is_open ? lane : 0);
         if (has_stage) leave(i, 8);
         if (r > t.open) return;
         const double G = G_of(t), G_row = is_open ? t.G[r] : G;

@@ -8,6 +8,7 @@
  * short: a launch that runs each instruction once waits for its code.  On the edge all is there already: S0, keys and u.
  *
  * Who does what, and where the token's k, q, v and gates come from, is left to Inputs:
+ *     layout           of what is fetched in shared memory (few_layout)
  *     COLUMN_WARP      has the columns
  *     ROWS_WARP, ROWS  the first of the warps that have open rows, and how many a lane has
  *     begin(block)     asks for what it reads
@@ -26,22 +27,25 @@ enum { D = TOKEN_D, W = 32, THREADS = 128, SLICES = D / W, FALLBACK = 64 };
 
 struct __align__(16) few_shared
 {
-    /* As boxes lie: 32 floats of a row in 128 bytes, turned by gdn_turned; keys in four of them. */
-    float S[D][W], keys[D / W][GDN_CHUNK][W], u[GDN_CHUNK][W];
+    float S[D * W], keys[GDN_CHUNK * D], u[GDN_CHUNK * W]; /* as a few_layout says */
     float k[D], q[D];
     float2 coef[GDN_CHUNK];
     float to_edge[GDN_CHUNK]; /* exp(G_C - G_s) */
     float v[W], gate, beta;   /* for Inputs */
-    qrn_barrier fetched;
 };
 static_assert(sizeof(few_shared) <= QRN_GDN_FEW_BYTES, "");
 static_assert(sizeof(step_shared<FALLBACK>) <= QRN_GDN_FEW_BYTES, "");
 
-/* Column c of row r. */
-static __device__ __forceinline__ int few_turned(int r, int c)
-{
-    return c ^ (4 * (r & 7));
-}
+/* Where elements are: rows of S0 and u are W floats, a key is whole and turned by gdn_turned; or all as boxes of a map lie,
+ * 32 floats of a row in 128 bytes, which are turned so, a key in four of them. */
+template <bool boxes> struct few_layout {
+    enum { BOXES = boxes, KEY_RUN = boxes ? GDN_CHUNK * W : W, KEY_ROW = boxes ? W : D }; /* from 32 floats of a key, or from a key, to the next */
+
+    static __device__ __forceinline__ int at(int r, int c) { return r * W + (boxes ? c ^ (4 * (r & 7)) : c); }
+    /* Four floats of a key; element k of one that was turned back. */
+    static __device__ __forceinline__ int key_at(int r, int c) { return r * KEY_ROW + c / 8 * KEY_RUN + gdn_turned(r, c % 8); }
+    static __device__ __forceinline__ int plain_key_at(int r, int k) { return r * KEY_ROW + k / W * KEY_RUN + k % W; }
+};
 
 struct few_block {
     const qrn_gdn_open_chunk_params &p;
@@ -96,48 +100,46 @@ struct few_block {
     }
 
     /* All of the state and of open rows, whole boxes, by one thread: what of open rows is not there yet is of no matter. */
-    __device__ void fetch_boxes(const qrn_tensor_map &lines)
+    __device__ void fetch_boxes(const qrn_tensor_map &lines, qrn_barrier &fetched)
     {
         const int open = l.open();
-        qrn_barrier_init(&z.fetched, 1);
-        qrn_barriers_are_ready();
-        qrn_barrier_arrive_expecting(&z.fetched, (int)(sizeof z.S + (open ? sizeof z.keys + sizeof z.u : 0)));
+        qrn_barrier_arrive_expecting(&fetched, (int)(sizeof z.S + (open ? sizeof z.keys + sizeof z.u : 0)));
 #pragma unroll
         for (int i = 0; i < D; i += GDN_CHUNK)
-            qrn_tensor_copy_at(z.S[i], &lines, 2 * W * slice, i, l.S(), &z.fetched);
+            qrn_tensor_copy_at(z.S + i * W, &lines, 2 * W * slice, i, l.S(), &fetched);
         if (!open) return;
 #pragma unroll
-        for (int i = 0; i < D / W; i++) qrn_tensor_copy_at(z.keys[i], &lines, 2 * W * i, 0, l.k(p), &z.fetched);
-        qrn_tensor_copy_at(z.u, &lines, 2 * W * slice, 0, l.u(p), &z.fetched);
+        for (int i = 0; i < D / W; i++) qrn_tensor_copy_at(z.keys + i * GDN_CHUNK * W, &lines, 2 * W * i, 0, l.k(p), &fetched);
+        qrn_tensor_copy_at(z.u, &lines, 2 * W * slice, 0, l.u(p), &fetched);
     }
 
     /* The same by copies of all threads, each of which waits for its own later: they come sooner, but take longer to ask for. */
     __device__ void fetch()
     {
+        typedef few_layout<false> layout;
         const int c = tid % 8 * 4, row = tid / 8, open = l.open();
         const float *S = l.S() + slice * W + row * D + c, *u = u_rows() + row * D + c, *keys = l.k(p) + warp * D + lane * 4;
-        static_assert(THREADS / 8 % 8 == 0, "rows of a thread are turned alike");
+        float *const to_S = z.S + layout::at(row, c), *const to_u = z.u + layout::at(row, c);
+        qrn_hold(S), qrn_hold(u), qrn_hold(keys);
 #pragma unroll
-        for (int i = 0; i < D; i += THREADS / 8)
-            qrn_copy16_async(&z.S[i + row][few_turned(row, c)], S + i * D, 16);
+        for (int i = 0; i < D; i += THREADS / 8) qrn_copy16_async(to_S + i * W, S + i * D, 16);
 #pragma unroll
         for (int i = 0; i < GDN_CHUNK; i += THREADS / 32)
-            if (i + warp < open)
-                qrn_copy16_async(&z.keys[lane / 8][i + warp][gdn_turned(i + warp, lane % 8)], keys + i * D, 16);
+            if (i + warp < open) qrn_copy16_async(z.keys + layout::key_at(i + warp, lane), keys + i * D, 16);
 #pragma unroll
         for (int i = 0; i < GDN_CHUNK; i += THREADS / 8)
-            if (i + row < open) qrn_copy16_async(&z.u[i + row][few_turned(row, c)], u + i * D, 16);
+            if (i + row < open) qrn_copy16_async(to_u + i * W, u + i * D, 16);
     }
 
-    __device__ two_sums column_dots() const
+    template <class Inputs> __device__ two_sums column_dots() const
     {
         two_sums sum = {0.0f, 0.0f};
-        gdn_add_column<16>(sum, z.k, z.q, [&](int i) { return z.S[i][few_turned(i, lane)]; }, D);
+        gdn_add_column<16>(sum, z.k, z.q, [&](int i) { return z.S[Inputs::layout::at(i, lane)]; }, D);
         return sum;
     }
 
     /* Open rows first + lane, 32 apart; that of the token is its key. */
-    template <int N> __device__ void rows_dots(int first, two_sums *sum) const
+    template <class Inputs, int N> __device__ void rows_dots(int first, two_sums *sum) const
     {
         const int open = l.open();
         const float *key[N];
@@ -147,11 +149,12 @@ struct few_block {
         for (int j = 0; j < N; j++) {
             const int at = first + 32 * j + lane;
             const bool is_open = at < open;
-            key[j] = is_open ? z.keys[0][at] : z.k;
-            r[j] = is_open ? at : 0, run[j] = is_open ? GDN_CHUNK * W : W;
+            key[j] = is_open ? z.keys + at * Inputs::layout::KEY_ROW : z.k;
+            r[j] = is_open ? at : 0, run[j] = is_open ? (int)Inputs::layout::KEY_RUN : (int)W;
             made[j] = {0.0f, 0.0f};
         }
-        gdn_add_keys<16, N>(made, z.k, z.q, key, r, run);
+        if constexpr ((bool)Inputs::layout::BOXES) gdn_add_keys<N>(made, z.k, z.q, key, r, run);
+        else gdn_add_key<16>(made[0], z.k, z.q, key[0], r[0]);
 #pragma unroll
         for (int j = 0; j < N; j++) sum[j] = made[j];
     }
@@ -173,9 +176,9 @@ struct few_block {
         two_sums sum[N];
         in.begin(*this);
         in.token(*this);
-        if (warp == Inputs::COLUMN_WARP) sum[0] = column_dots();
-        if (first >= 0 && first + 32 * (N - 1) <= open) rows_dots<N>(first, sum);
-        else if (first >= 0 && first <= open) rows_dots<1>(first, sum);
+        if (warp == Inputs::COLUMN_WARP) sum[0] = column_dots<Inputs>();
+        if (first >= 0 && first + 32 * (N - 1) <= open) rows_dots<Inputs, N>(first, sum);
+        else if (first >= 0 && first <= open) rows_dots<Inputs, 1>(first, sum);
         in.meet(*this);
         const double G = last + (double)in.gate(*this);
 #pragma unroll
@@ -187,21 +190,21 @@ struct few_block {
             z.to_edge[r] = w;
         }
         __syncthreads();
-        if (warp == Inputs::COLUMN_WARP) in.out(*this, column(sum[0], G, in.v(*this), in.beta(*this)));
+        if (warp == Inputs::COLUMN_WARP) in.out(*this, column<Inputs>(sum[0], G, in.v(*this), in.beta(*this)));
         if (warp == 3) keep(G);
         in.end(*this);
-        if (l.next()) edge(G);
+        if (l.next()) edge<Inputs>(G);
     }
 
     /* u of a column, and what comes out. */
-    __device__ float column(two_sums sum, double G, float v, float beta)
+    template <class Inputs> __device__ float column(two_sums sum, double G, float v, float beta)
     {
         const int open = l.open();
         const float decay = qrn_exp((float)G);
         float a = fmaf(-decay, sum.k, v), b = decay * sum.q;
-        gdn_add_rows<GDN_CHUNK>(a, b, z.coef, [&](int s) { return z.u[s][few_turned(s, lane)]; }, open);
+        gdn_add_rows<GDN_CHUNK>(a, b, z.coef, [&](int s) { return z.u[Inputs::layout::at(s, lane)]; }, open);
         const float u = beta * a;
-        z.u[open][few_turned(open, lane)] = u;
+        z.u[Inputs::layout::at(open, lane)] = u;
         (l.u(p) + slice * W)[open * D + lane] = u;
         return p.scale * fmaf(z.coef[open].y, u, b);
     }
@@ -212,29 +215,28 @@ struct few_block {
     }
 
     /* The new state: a thread has a column of 32 rows; keys are decayed in their place, and turned back. */
-    __device__ void edge(double G)
+    template <class Inputs> __device__ void edge(double G)
     {
+        typedef typename Inputs::layout layout;
         enum { ROWS = D / (THREADS / 32) };
-        static_assert((int)ROWS == (int)W, "a warp's rows are those of a box of keys");
         const float decay = qrn_exp((float)G);
         float x[ROWS];
         for (int s = warp; s < GDN_CHUNK; s += THREADS / 32) {
-            float *row = z.keys[lane / 8][s];
-            const float *from = s == GDN_CHUNK - 1 ? z.k + 4 * lane : row + gdn_turned(s, lane % 8);
+            const float *from = s == GDN_CHUNK - 1 ? z.k + 4 * lane : z.keys + layout::key_at(s, lane);
             const float4 k = *(const float4 *)from;
             const float w = z.to_edge[s];
             __syncwarp();
-            *(float4 *)(row + 4 * (lane % 8)) = make_float4(w * k.x, w * k.y, w * k.z, w * k.w);
+            *(float4 *)(z.keys + layout::plain_key_at(s, 4 * lane)) = make_float4(w * k.x, w * k.y, w * k.z, w * k.w);
         }
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) x[i] = decay * z.S[warp * ROWS + i][few_turned(i, lane)];
+        for (int i = 0; i < ROWS; i++) x[i] = decay * z.S[layout::at(warp * ROWS + i, lane)];
         __syncthreads();
 #pragma unroll 1
         for (int s = 0; s < GDN_CHUNK; s++) {
-            const float u = z.u[s][few_turned(s, lane)];
+            const float u = z.u[layout::at(s, lane)];
 #pragma unroll
             for (int i = 0; i < ROWS; i += 4) {
-                const float4 k = *(const float4 *)&z.keys[warp][s][i];
+                const float4 k = *(const float4 *)(z.keys + layout::plain_key_at(s, warp * ROWS + i));
                 x[i] = fmaf(k.x, u, x[i]);
                 x[i + 1] = fmaf(k.y, u, x[i + 1]);
                 x[i + 2] = fmaf(k.z, u, x[i + 2]);

@@ -6,6 +6,7 @@
 #include "backends/cuda/device/gdn_open_few.cuh"
 
 struct few_from_memory {
+    typedef few_layout<false> layout;
     enum { COLUMN_WARP = 0, ROWS_WARP = 1, ROWS = 1 };
 
     /* What this thread reads first of each. */

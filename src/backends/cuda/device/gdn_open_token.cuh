@@ -93,27 +93,54 @@ static __device__ __forceinline__ void gdn_add_column(two_sums &sum, const float
     }
 }
 
-/* The same of N whole keys in shared memory: row r[] of those that gdn_turned has put there, 0 for one that lies as it is;
- * its runs of 32 floats are run[] apart. */
-template <int ahead, int N>
-static __device__ __forceinline__ void gdn_add_keys(two_sums (&sum)[N], const float *k, const float *q,
-                                                    const float *const (&row)[N], const int (&r)[N], const int (&run)[N])
+static __device__ __forceinline__ void gdn_add_four(two_sums &sum, const float4 &k, const float4 &q, const float4 &x)
+{
+    sum.k = fmaf(x.x, k.x, sum.k);
+    sum.q = fmaf(x.x, q.x, sum.q);
+    sum.k = fmaf(x.y, k.y, sum.k);
+    sum.q = fmaf(x.y, q.y, sum.q);
+    sum.k = fmaf(x.z, k.z, sum.k);
+    sum.q = fmaf(x.z, q.z, sum.q);
+    sum.k = fmaf(x.w, k.w, sum.k);
+    sum.q = fmaf(x.w, q.w, sum.q);
+}
+
+/* The same of a whole key in shared memory, row r of those that gdn_turned has put there; 0 for one that lies as it is. */
+template <int ahead>
+static __device__ __forceinline__ void gdn_add_key(two_sums &sum, const float *k, const float *q,
+                                                   const float *row, int r)
 {
     static_assert(ahead % 4 == 0, "");
 #pragma unroll ahead / 4
-    for (int c = 0; c < TOKEN_D / 4; c++) {
-        const float4 k4 = *(const float4 *)(k + 4 * c), q4 = *(const float4 *)(q + 4 * c);
+    for (int c = 0; c < TOKEN_D / 4; c++)
+        gdn_add_four(sum, *(const float4 *)(k + 4 * c), *(const float4 *)(q + 4 * c),
+                     *(const float4 *)(row + gdn_turned(r, c)));
+}
+
+/* The same of N keys side by side, whose runs of 32 floats are run[] apart. */
+template <int N>
+static __device__ __forceinline__ void gdn_add_keys(two_sums (&sum)[N], const float *k, const float *q,
+                                                    const float *const (&row)[N], const int (&r)[N], const int (&run)[N])
+{
+    const float *from[N][4]; /* of 16 floats: each four */
+#pragma unroll
+    for (int j = 0; j < N; j++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) from[j][c] = row[j] + gdn_turned(r[j], c);
+#pragma unroll 1
+    for (int i = 0; i < TOKEN_D / 16; i++) {
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            const float4 k4 = *(const float4 *)(k + 16 * i + 4 * c), q4 = *(const float4 *)(q + 16 * i + 4 * c);
+#pragma unroll
+            for (int j = 0; j < N; j++) gdn_add_four(sum[j], k4, q4, *(const float4 *)from[j][c]);
+        }
+        /* The other half of a run is 16 floats away, on the side that the row is turned to; then the next run. */
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            const float4 x = *(const float4 *)(row[j] + c / 8 * run[j] + gdn_turned(r[j], c % 8));
-            sum[j].k = fmaf(x.x, k4.x, sum[j].k);
-            sum[j].q = fmaf(x.x, q4.x, sum[j].q);
-            sum[j].k = fmaf(x.y, k4.y, sum[j].k);
-            sum[j].q = fmaf(x.y, q4.y, sum[j].q);
-            sum[j].k = fmaf(x.z, k4.z, sum[j].k);
-            sum[j].q = fmaf(x.z, q4.z, sum[j].q);
-            sum[j].k = fmaf(x.w, k4.w, sum[j].k);
-            sum[j].q = fmaf(x.w, q4.w, sum[j].q);
+            const int half = r[j] & 4 ? -16 : 16, step = i % 2 ? run[j] - half : half;
+#pragma unroll
+            for (int c = 0; c < 4; c++) from[j][c] += step;
         }
     }
 }

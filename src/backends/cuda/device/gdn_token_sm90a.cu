@@ -55,13 +55,19 @@ static __device__ __forceinline__ float staged_dot(const qrn_gdn_gate_rows &p, c
     return qrn_warp_sum(acc[0]);
 }
 
+/* Past phase 0: a and b of the product and x are in shared memory; what is read of the state is. */
+struct token_barriers {
+    qrn_barrier staged, fetched;
+};
+
 struct few_joined {
     /* The warps of k and q go on while v's and the gates' still have rows of the product. */
+    typedef few_layout<true> layout;
     enum { COLUMN_WARP = K_WARP, ROWS_WARP = Q_WARP, ROWS = 2, FETCH_WARP = V_WARP };
 
     const qrn_gdn_inputs_params &p;
     const qrn_gdn_gate_rows &rows;
-    qrn_barrier &staged;
+    qrn_barrier &staged, &fetched;
     float *const staged_x; /* then rows of a and b */
     const uint64_t ring;
     bool convolves, writes;
@@ -73,10 +79,19 @@ struct few_joined {
     filter<of_f32> f;
     float a_scale, dt_bias, made; /* made: a or b, where it is in memory */
 
-    __device__ few_joined(const qrn_gdn_token_params &params, char *staged_rows, qrn_barrier &barrier)
-        : p(params.inputs), rows(params.rows), staged(barrier), staged_x((float *)staged_rows),
+    __device__ few_joined(const qrn_gdn_token_params &params, char *staged_rows, token_barriers &barriers)
+        : p(params.inputs), rows(params.rows), staged(barriers.staged), fetched(barriers.fetched), staged_x((float *)staged_rows),
           ring(params.inputs.conv.history[blockIdx.y * params.inputs.conv.history_stride])
     {
+    }
+
+    /* First of all; each by the warp that copies.  All threads meet (begins) before others wait there. */
+    static __device__ void come(token_barriers &barriers)
+    {
+        if (threadIdx.x == 32 * FETCH_WARP) qrn_barrier_init(&barriers.fetched, 1);
+        if (threadIdx.x == 32 * GATE_WARP) qrn_barrier_init(&barriers.staged, 2);
+        qrn_barriers_are_ready();
+        __syncwarp();
     }
 
     /* A ring may lie anywhere. */
@@ -138,8 +153,6 @@ struct few_joined {
                 qrn_prefetch(weights_of(rows, rows.b + b.l.h) + at);
             }
         } else if (qrn_elected()) {
-            qrn_barrier_init(&staged, 2);
-            qrn_barriers_are_ready();
             qrn_barrier_arrive_expecting(&staged, 2 * rows.staged_bytes);
             qrn_bulk_copy(staged_row(0), weights_of(rows, rows.a + b.l.h), rows.staged_bytes, &staged);
             qrn_bulk_copy(staged_row(1), weights_of(rows, rows.b + b.l.h), rows.staged_bytes, &staged);
@@ -153,6 +166,11 @@ struct few_joined {
         if (b.warp != GATE_WARP) return;
         a_scale = p.gates.a_scale[b.l.h];
         dt_bias = p.gates.dt_bias[b.l.h];
+    }
+
+    __device__ void fetch(const qrn_tensor_map &lines, few_block &b) const
+    {
+        if (b.warp == FETCH_WARP && qrn_elected()) b.fetch_boxes(lines, fetched);
     }
 
     __device__ uint8_t *staged_row(int i) const
@@ -231,7 +249,7 @@ struct few_joined {
             return;
         }
         qrn_sync_some(1, 64);
-        qrn_barrier_wait(&b.z.fetched, 0);
+        qrn_barrier_wait(&fetched, 0);
     }
     __device__ void meet(const few_block &) const { __syncthreads(); }
 
@@ -248,7 +266,7 @@ struct few_joined {
     __device__ void out(const few_block &b, float o) const { b.store_out(o); }
     __device__ void end(const few_block &) const {}
 
-    __device__ void begins() const {} /* all threads, before the launch's turn */
+    __device__ void begins() const { __syncthreads(); } /* all threads, before the launch's turn */
     /* When the steps before have done a sequence of other than one token. */
     __device__ void end_others(const qrn_gdn_open_chunk_params &) const {}
 };
@@ -285,9 +303,9 @@ struct few_normed : few_joined {
     const bool in_place; /* rms_norm writes over what it reads */
     norm_part<1, 1> norm_weight, norm_gate;
 
-    /* First of all. */
-    static __device__ void come(norm_shared &z)
+    static __device__ void come(norm_shared &z, token_barriers &barriers)
     {
+        few_joined::come(barriers);
         if (threadIdx.x == 0) {
             qrn_barrier_init(&z.whole, 1);
             qrn_barriers_are_ready();
@@ -296,8 +314,8 @@ struct few_normed : few_joined {
         qrn_cluster_arrive();
     }
 
-    __device__ few_normed(const qrn_gdn_token_norm_params &params, char *shared, qrn_barrier &barrier)
-        : few_joined(params.token, shared + QRN_GDN_FEW_BYTES + QRN_GDN_TOKEN_NORM_BYTES, barrier), norm(params.norm),
+    __device__ few_normed(const qrn_gdn_token_norm_params &params, char *shared, token_barriers &barriers)
+        : few_joined(params.token, shared + QRN_GDN_FEW_BYTES + QRN_GDN_TOKEN_NORM_BYTES, barriers), norm(params.norm),
           z(*(norm_shared *)(shared + QRN_GDN_FEW_BYTES)),
           in_place(params.norm.out.data == (uint64_t)(uintptr_t)params.token.chunk.x.out)
     {
@@ -374,28 +392,22 @@ static __device__ __noinline__ void others(const qrn_gdn_token_params &p, char *
     }
 }
 
-static __device__ __forceinline__ void fetch(const qrn_gdn_token_params &p, few_block &x)
-{
-    if (x.warp == few_joined::FETCH_WARP && qrn_elected()) x.fetch_boxes(p.lines);
-}
-
 template <class Inputs>
 static __device__ __forceinline__ void token_or_others(const qrn_gdn_token_params &p, char *shared, Inputs &in)
 {
     few_block x(p.chunk, *(few_shared *)shared);
     const int kind = in.kind_of(x); /* all threads say the same */
     if (kind == ONE_TOKEN) {
-        if (p.chunk.settled) fetch(p, x);
+        if (p.chunk.settled) in.fetch(p.lines, x);
         in.stage(x);
         in.find_places(x);
         in.ask(x);
         if (!p.chunk.settled) x.ask();
         in.load_weights(x);
-        if (p.rows.staged_bytes) __syncthreads();
     }
     in.begins();
     qrn_grid_waits();
-    if (!p.chunk.settled && kind == ONE_TOKEN) fetch(p, x);
+    if (!p.chunk.settled && kind == ONE_TOKEN) in.fetch(p.lines, x);
     if (kind == ONE_TOKEN) x.token(in);
     if (kind != OTHER || blockIdx.x) return;
     others(p, shared);
@@ -406,9 +418,10 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token, 128, 3, qrn_gdn_token_params)
 {
     QRN_DYNAMIC_SHARED(char, memory);
     char *shared = (char *)qrn_align_shared(memory, QRN_GDN_FEW_ALIGNMENT);
-    __shared__ qrn_barrier staged;
+    __shared__ token_barriers barriers;
+    few_joined::come(barriers);
     if (!p.early) qrn_grid_waits();
-    few_joined in(p, shared + QRN_GDN_FEW_BYTES, staged);
+    few_joined in(p, shared + QRN_GDN_FEW_BYTES, barriers);
     token_or_others(p, shared, in);
 }
 
@@ -416,9 +429,9 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_token_norm, 128, 3, qrn_gdn_token_norm_params)
 {
     QRN_DYNAMIC_SHARED(char, memory);
     char *shared = (char *)qrn_align_shared(memory, QRN_GDN_FEW_ALIGNMENT);
-    __shared__ qrn_barrier staged;
-    few_normed::come(*(norm_shared *)(shared + QRN_GDN_FEW_BYTES));
+    __shared__ token_barriers barriers;
+    few_normed::come(*(norm_shared *)(shared + QRN_GDN_FEW_BYTES), barriers);
     if (!p.token.early) qrn_grid_waits();
-    few_normed in(p, shared, staged);
+    few_normed in(p, shared, barriers);
     token_or_others(p.token, shared, in);
 }
