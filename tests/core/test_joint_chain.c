@@ -297,11 +297,25 @@ static void test_several(void **state)
     joint_test_close(&j);
 }
 
+/* One that multiplies, copies, adds, or stores. */
+static void test_slow_warps(void **state)
+{
+    static const char *const warps[] = {"0", "11", "12", "13", "14"};
+    static const struct row some[] = {{QRN_Q4_K, 512, 768, 1024, 1056, NONE, 6, "a slow warp"},
+                                      {QRN_BF16, 512, 768, 1024, 1056, NONE, 6, "the same, bf16"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof warps / sizeof *warps; i++) {
+        assert_int_equal(setenv("QRN_EMULATED_SLOW_WARP", warps[i], 1), 0);
+        run_rows(some, sizeof some / sizeof *some);
+    }
+    assert_int_equal(unsetenv("QRN_EMULATED_SLOW_WARP"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows), cmocka_unit_test(test_bf16_rows),
+        cmocka_unit_test(test_rows),     cmocka_unit_test(test_bf16_rows),
         cmocka_unit_test(test_oddities), cmocka_unit_test(test_bf16_shapes),
-        cmocka_unit_test(test_several)};
+        cmocka_unit_test(test_several),  cmocka_unit_test(test_slow_warps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
