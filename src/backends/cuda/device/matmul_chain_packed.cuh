@@ -102,9 +102,28 @@ template <int dtype> struct qrn_chain_packed : qrn_chain_plain {
         return (n_panels + QRN_STREAM_PANELS - 1) / QRN_STREAM_PANELS;
     }
 
+    /* d and sums a thread a word; codes a warp 128 k, MANY of which are on their way at once. */
     __device__ __forceinline__ void copy_x(const qrn_chain_shared &s) const
     {
-        qrn_stream_copy_row<dtype>(p.stream, (const qrn_q8_act *)(uintptr_t)p.link[0].x, s.stream);
+        enum { MANY = 4, HEAD = QRN_CHAIN_Q8_HEAD };
+        const qrn_q8_act *row = (const qrn_q8_act *)(uintptr_t)p.link[0].x;
+        const int lane = qrn_lane(), n = p.stream.n_panels;
+#pragma unroll 1
+        for (int first = 0; first < n; first += MANY * QRN_STREAM_WARPS) {
+            uint32_t codes[MANY], head = 0;
+            const int i_head = first + (int)threadIdx.x / HEAD, word = (int)threadIdx.x % HEAD;
+            const auto at = [&](int j) { return first + qrn_warp() + j * QRN_STREAM_WARPS; };
+            const bool has_head = (int)threadIdx.x < HEAD * MANY * QRN_STREAM_WARPS && i_head < n;
+#pragma unroll
+            for (int j = 0; j < MANY; j++) codes[j] = at(j) < n ? ((const uint32_t *)row[at(j)].q)[lane] : 0;
+            if (has_head) head = ((const uint32_t *)(row + i_head))[word];
+#pragma unroll
+            for (int j = 0; j < MANY; j++)
+                if (at(j) < n) ((uint32_t *)(s.stream.x + at(j) * QRN_STREAM_X))[lane] = codes[j];
+            if (!has_head) continue;
+            if (word == 0) s.stream.d[i_head] = __uint_as_float(head);
+            else qrn_stream_put_sum<dtype>(s.stream.x + i_head * QRN_STREAM_X, word - 1, head);
+        }
     }
     static __device__ __forceinline__ void take_pieces(const uint32_t *from, int n, const qrn_chain_shared &s)
     {

@@ -37,29 +37,31 @@ static __device__ __forceinline__ void qrn_stream_put_sum(uint8_t *x, int j, uin
     }
 }
 
-/* A rounded one: d and sums a thread a word; codes a warp 128 k, MANY of which are on their way at once. */
+/* A rounded one: a warp has 128 k, and then the next; all are under way at once. */
 template <int dtype>
 static __device__ __forceinline__ void qrn_stream_copy_row(const qrn_matmul_stream_params &p, const qrn_q8_act *row,
                                                            const qrn_stream_shared &s)
 {
-    enum { MANY = 4, HEAD = QRN_STREAM_Q8_CODES / 4 };
-    const int lane = qrn_lane(), n = p.n_panels;
-    const int word = (int)threadIdx.x % HEAD, panel = (int)threadIdx.x / HEAD;
+    enum { WORDS = sizeof(qrn_q8_act) / 4, CODES = WORDS - QRN_PANEL_K / 4 };
+    const int lane = qrn_lane();
+#pragma unroll 2
+    for (int i = qrn_warp(); i < p.n_panels; i += QRN_STREAM_WARPS) {
+        const uint32_t *from = (const uint32_t *)(row + i); /* d, sums, codes */
+        uint32_t *to = (uint32_t *)(s.x + i * QRN_STREAM_X);
+        qrn_copy4_async(to + lane, from + CODES + lane);
+        if (lane < CODES) qrn_copy4_async(lane ? to + QRN_PANEL_K / 4 + lane - 1 : (uint32_t *)(s.d + i), from + lane);
+    }
+    qrn_copies_commit();
+    qrn_copies_wait<0>();
+    if (!qrn_stream_splits_sums(qrn_form_of(dtype))) return;
+    __syncwarp();
 #pragma unroll 1
-    for (int first = 0; first < n; first += MANY * QRN_STREAM_WARPS) {
-        uint32_t codes[MANY], head = 0;
-        const auto at = [&](int j) { return first + qrn_warp() + j * QRN_STREAM_WARPS; };
-        const int i_head = first + panel;
-        const bool has_head = panel < MANY * QRN_STREAM_WARPS && i_head < n;
-#pragma unroll
-        for (int j = 0; j < MANY; j++) codes[j] = at(j) < n ? ((const uint32_t *)row[at(j)].q)[lane] : 0;
-        if (has_head) head = ((const uint32_t *)(row + i_head))[word];
-#pragma unroll
-        for (int j = 0; j < MANY; j++)
-            if (at(j) < n) ((uint32_t *)(s.x + at(j) * QRN_STREAM_X))[lane] = codes[j];
-        if (!has_head) continue;
-        if (word == 0) s.d[i_head] = __uint_as_float(head);
-        else qrn_stream_put_sum<dtype>(s.x + i_head * QRN_STREAM_X, word - 1, head);
+    for (int first = qrn_warp(); first < p.n_panels; first += 8 * QRN_STREAM_WARPS) {
+        const int i = first + lane / 4 * QRN_STREAM_WARPS;
+        uint8_t *x = s.x + i * QRN_STREAM_X;
+        const uint32_t word = i < p.n_panels ? ((const uint32_t *)(x + QRN_PANEL_K))[lane % 4] : 0;
+        __syncwarp();
+        if (i < p.n_panels) qrn_stream_put_sum<dtype>(x, lane % 4, word);
     }
 }
 
