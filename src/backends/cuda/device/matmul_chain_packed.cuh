@@ -102,7 +102,8 @@ template <int dtype> struct qrn_chain_packed : qrn_chain_plain {
         return (n_panels + QRN_STREAM_PANELS - 1) / QRN_STREAM_PANELS;
     }
 
-    /* d and sums a thread a word; codes a warp 128 k, MANY of which are on their way at once. */
+    /* d and sums a thread a word; codes a warp 128 k, MANY of which are on their way at once: fewer instructions than
+     * qrn_stream_copy_row has, which fits into the registers of a single product. */
     __device__ __forceinline__ void copy_x(const qrn_chain_shared &s) const
     {
         enum { MANY = 4, HEAD = QRN_CHAIN_Q8_HEAD };

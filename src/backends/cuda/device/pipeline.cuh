@@ -239,7 +239,7 @@ template <class T> static __device__ __forceinline__ void qrn_hold(T *&p)
 #endif
 }
 
-/* The same of a number, which is no sum of another one and a constant from here on. */
+/* The same of numbers, which are no sum of another one and a constant, and are not converted again, from here on. */
 static __device__ __forceinline__ void qrn_hold(int &x)
 {
 #ifndef QRN_EMULATED
