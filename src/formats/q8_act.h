@@ -17,7 +17,8 @@ static inline float qrn_q8_scale(float max)
 
 enum { QRN_Q8_ACT_BLOCK = 128 };
 
-/* One block; activations from n on are zeros. */
+/* One block; activations from n on are zeros, and so are subnormal ones, whatever the mode of the
+ * processor is: kernels run in one that flushes them. */
 static inline void qrn_q8_act_block(const float *x, int n, struct qrn_q8_act *out)
 {
     float max = 0.0f;
@@ -30,7 +31,8 @@ static inline void qrn_q8_act_block(const float *x, int n, struct qrn_q8_act *ou
     const float d = finite ? qrn_q8_scale(max) : NAN, inverse = d > 0.0f ? 1.0f / d : 0.0f;
     *out = (struct qrn_q8_act){.d = d};
     for (int i = 0; i < n && finite; i++) {
-        out->q[i] = (int8_t)lrintf(x[i] * inverse);
+        const bool normal = fabsf(x[i]) >= FLT_MIN;
+        out->q[i] = (int8_t)lrintf(normal ? x[i] * inverse : 0.0f);
         out->sum[i / 16] = (int16_t)(out->sum[i / 16] + out->q[i]);
     }
 }

@@ -225,11 +225,13 @@ static void test_rounded(void **state)
     const struct qrn_tensor source = mem_filled(&m, &r, 3.0, 2, wide);
     float *x = source.data;
     for (int64_t i = 0; i < 7 * 37 * N; i += N) { /* rows of 37 blocks */
-        const float special[] = {NAN, INFINITY, -INFINITY, 3.4e38f, 1e-42f, 1.4e-36f, 0.0f};
+        const float special[] = {NAN,     INFINITY, -INFINITY,      3.4e38f,         1e-42f,
+                                 1.4e-36f, 0.0f,     0x1.fcp-120f, 0x1.fbfffep-120f};
+        enum { N_SPECIAL = sizeof special / sizeof *special };
         if (i / N % 3) continue;
         if (i / N % 2)
             for (int j = 0; j < N; j++) x[i + j] *= 1e-37f;
-        x[i + i / (3 * N) % N] = special[i / (3 * N) % 7];
+        x[i + i / (3 * N) % N] = special[i / (3 * N) % N_SPECIAL];
     }
     for (int j = 0; j < N; j++) /* halves */
         x[39 * N + j] = (float)(j - 64) * 1.984375f - (float)(j == 127) * 246.0f;
