@@ -251,6 +251,19 @@ static struct sequence stand_at(struct mem *m, const struct shape *z, int32_t po
     return s;
 }
 
+/* The latest row of a chunk that is still open has the token's keys, as they are: what alone and together
+ * lack alike is no less missed. */
+static void assert_keeps_keys(const struct shape *z, const struct sequence *s,
+                              const struct tokens *w, const char *what)
+{
+    const int64_t at = s->position - 1;
+    const float *rows = (const float *)((const double *)s->rows[at / C & 1] + z->n_v_heads * C);
+    for (int64_t h = 0; h < z->n_k_heads; h++)
+        for (int64_t i = 0; i < z->d_k && at % C != C - 1; i++)
+            if (rows[(h * C + at % C) * z->d_k + i] != (float)qrn_ref_get(&w->k, at, h, i, 0))
+                fail_msg("%s: head %d does not keep the key of position %d", what, (int)h, (int)at);
+}
+
 /* Many sequences of a token each, at all kinds of places: as each of them alone.  In other calls than
  * the first there are others among them, over an edge and at odd addresses.  The last have one head,
  * which alone is few enough for a GPU to have them cut. */
@@ -289,6 +302,7 @@ static void one_token_each(struct qrn_device *dev, const struct qrn_kernel *k)
                        (size_t)(n * row) * sizeof(float)) != 0)
                 fail_msg("%s: sequence %d differs in a batch", k->name, s);
             assert_same_rows(z, &alone[s], &together[s], k->name);
+            if (n == 1) assert_keeps_keys(z, &together[s], &w, k->name);
             const int slot = together[s].position / C & 1;
             assert_memory_equal(alone[s].state[slot], together[s].state[slot], state_bytes(z));
         }

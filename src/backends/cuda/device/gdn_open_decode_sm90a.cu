@@ -215,6 +215,7 @@ struct decode_reader {
         x.own_rows = of_lane(l.own_rows, lane);
         x.gate = __shfl_sync(QRN_ALL_OF_WARP, l.gate, lane);
         x.beta = __shfl_sync(QRN_ALL_OF_WARP, l.beta, lane);
+        x.keeps_key = __shfl_sync(QRN_ALL_OF_WARP, (int)l.keeps_key, lane);
         return x;
     }
 
