@@ -266,18 +266,26 @@ static void assert_keeps_keys(const struct shape *z, const struct sequence *s,
 
 /* Many sequences of a token each, at all kinds of places: as each of them alone.  In other calls than
  * the first there are others among them, over an edge and at odd addresses.  The last have one head,
- * which alone is few enough for a GPU to have them cut. */
+ * which alone is few enough for a GPU to have them cut.  As many heads as models have, of seven and of nine
+ * sequences, are what a GPU's multiprocessors have at once, and more. */
 static void one_token_each(struct qrn_device *dev, const struct qrn_kernel *k)
 {
-    enum { N = 7, T = 128, ODD = 4 };
-    static const int32_t positions[N] = {0, 31, 63, 32, 63, 100, 62};
-    static const int64_t lengths[2][N] = {{1, 1, 1, 1, 1, 1, 1}, {1, 0, 2, 1, 1, 1, 1}};
-    for (int i = 0; i < 3; i++) {
-        const struct shape *z = &wide_shapes[i < 2 ? 2 + i : 0];
+    enum { MOST = 9, T = 128, ODD = 4, N_CASES = 5 };
+    static const struct shape model = {16, 32, 128, 128, QRN_HEADS_BLOCK, "heads of a model"};
+    static const struct {
+        const struct shape *shape;
+        int n;
+    } cases[N_CASES] = {{&wide_shapes[2], 7}, {&wide_shapes[3], 7}, {&wide_shapes[0], 7}, {&model, 7}, {&model, MOST}};
+    static const int32_t positions[MOST] = {0, 31, 63, 32, 63, 100, 62, 40, 7};
+    static const int64_t lengths[2][MOST] = {{1, 1, 1, 1, 1, 1, 1, 1, 1}, {1, 0, 2, 1, 1, 1, 1, 1, 1}};
+    for (int i = 0; i < N_CASES; i++) {
+        const struct shape *z = cases[i].shape;
+        const int N = cases[i].n;
+        if (z == &model && strcmp(k->name, "cuda.gdn_open_chunk.decode") != 0) continue;
         struct mem m = {0};
         struct rng r = {(uint64_t)i + 3};
         struct call *c = make_call(&m);
-        struct sequence alone[N], together[N];
+        struct sequence alone[MOST], together[MOST];
         const struct tokens w = make_tokens(&m, &r, z, T, MILD),
                             all = make_tokens(&m, &r, z, N, MILD);
         const int64_t row = z->n_v_heads * z->d_v;

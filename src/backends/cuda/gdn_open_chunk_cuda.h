@@ -17,6 +17,11 @@ enum {
     QRN_GDN_FEW_BYTES = 59392, /* of a block of gdn_open_few, which has 32 columns of a head */
     QRN_GDN_FEW_ALIGNMENT = 1024, /* wherever copies are boxes of a map */
     QRN_GDN_TOKEN_MOST_BYTES = 220 * 1024, /* of those of gdn_token that a multiprocessor has at once */
+    QRN_GDN_HEAD_AT_ONCE = 2,  /* blocks of gdn_open_head of one launch that a multiprocessor has, beside those of the next */
+    QRN_GDN_HEAD_THREADS = 64,
+    QRN_GDN_HEAD_HELD = 96, /* rows of a state in registers */
+    QRN_GDN_HEAD_BYTES = (128 - QRN_GDN_HEAD_HELD) * 512 + 64 * 528 + 2304,
+    QRN_GDN_HEAD_ALONE_BYTES = 112 * 1024, /* where a multiprocessor has one of a launch */
     QRN_GDN_DECODE_STAGES = 6, /* of 16 KB */
     QRN_GDN_DECODE_ITEMS = 3,  /* heads' tokens */
     QRN_GDN_DECODE_THREADS = 288,

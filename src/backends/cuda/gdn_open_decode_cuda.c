@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * gdn_open_chunk on Hopper, one token of each sequence: of few heads, and of many. */
+ * gdn_open_chunk on Hopper, one token of each sequence: of few heads, of up to two for each
+ * multiprocessor, and of many. */
 #include "backends/cuda/gdn.h"
 
 QRN_CUDA_IMAGE(gdn_open_decode_sm90a);
 QRN_CUDA_IMAGE(gdn_open_few_sm90a);
+QRN_CUDA_IMAGE(gdn_open_head_sm90a);
 
 enum {
     D = 128,
@@ -40,14 +42,39 @@ struct qrn_cuda_grid qrn_cuda_gdn_few_grid(const struct qrn_gdn_open_chunk_args 
                                   .shared_bytes = QRN_GDN_FEW_BYTES};
 }
 
+static struct qrn_gdn_open_chunk_params params_of(const struct qrn_cuda_stream *s,
+                                                  const struct qrn_gdn_open_chunk_args *a, int width)
+{
+    struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(a, width);
+    p.numbers_stay = s->numbers_stay;
+    p.settled = p.numbers_stay && a->settled;
+    return p;
+}
+
 static void run_few(void *stream, const struct qrn_gdn_open_chunk_args *a)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_open_few_sm90a,
                                                "qrn_gdn_open_few", QRN_GDN_FEW_BYTES};
-    struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(a, D / 2);
-    p.numbers_stay = ((const struct qrn_cuda_stream *)stream)->numbers_stay;
-    p.settled = p.numbers_stay && a->settled;
+    const struct qrn_gdn_open_chunk_params p = params_of(stream, a, D / 2);
     qrn_cuda_launch(stream, &f, qrn_cuda_gdn_few_grid(a), &p);
+}
+
+/* As many blocks as multiprocessors have room for, beside as many of the next launch: where some have one
+ * more than others, they are waited for. */
+static void run_heads(void *stream, const struct qrn_gdn_open_chunk_args *a, int64_t n_heads)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_open_head_sm90a,
+                                               "qrn_gdn_open_head", QRN_GDN_HEAD_ALONE_BYTES,
+                                               .most_shared = true};
+    const struct qrn_gdn_open_chunk_params p = params_of(stream, a, D / 2);
+    const int64_t n_multiprocessors = ((const struct qrn_cuda_stream *)stream)->cuda->n_multiprocessors;
+    const bool is_one = n_heads <= n_multiprocessors;
+    qrn_cuda_launch(stream, &f,
+                    (struct qrn_cuda_grid){
+                        .n_blocks = (is_one ? 1 : QRN_GDN_HEAD_AT_ONCE) * n_multiprocessors,
+                        .n_threads = QRN_GDN_HEAD_THREADS,
+                        .shared_bytes = is_one ? QRN_GDN_HEAD_ALONE_BYTES : QRN_GDN_HEAD_BYTES},
+                    &p);
 }
 
 static void run(void *stream, const void *args)
@@ -63,9 +90,11 @@ static void run(void *stream, const void *args)
         run_few(stream, a);
         return;
     }
-    struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(a, D);
-    p.numbers_stay = s->numbers_stay;
-    p.settled = p.numbers_stay && a->settled;
+    if (n_heads <= QRN_GDN_HEAD_AT_ONCE * n_multiprocessors) {
+        run_heads(stream, a, n_heads);
+        return;
+    }
+    const struct qrn_gdn_open_chunk_params p = params_of(stream, a, D);
     qrn_cuda_launch(stream, &f,
                     (struct qrn_cuda_grid){.n_blocks = n_heads < most ? n_heads : most,
                                            .n_threads = QRN_GDN_DECODE_THREADS,

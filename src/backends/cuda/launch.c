@@ -114,6 +114,9 @@ static CUresult look_up(struct qrn_cuda *cuda, const struct qrn_cuda_function *f
     if (r == CUDA_SUCCESS && function->max_shared_bytes)
         r = cuda->driver.function_set_attribute(
             *out, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function->max_shared_bytes);
+    if (r == CUDA_SUCCESS && function->most_shared) /* a wish */
+        (void)cuda->driver.function_set_attribute(
+            *out, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
     if (r != CUDA_SUCCESS) return r;
     *place_of(f->table, f->n_table, function) = (struct function){function, *out};
     f->n_used++;

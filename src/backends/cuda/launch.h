@@ -16,6 +16,7 @@ struct qrn_cuda_function {
     const unsigned char *image;
     const char *name;
     int max_shared_bytes; /* dynamic; to be said when above 48 KiB, else 0 */
+    bool most_shared;     /* blocks of two launches share a multiprocessor: it has all the shared memory that it can */
 };
 
 /* What run gets in place of a lane.  Failures stay in it: the first one, and who had it. */

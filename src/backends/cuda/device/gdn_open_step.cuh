@@ -60,13 +60,13 @@ static __device__ __forceinline__ void add_dots(two_sums &sum, const float *colu
 }
 
 /* One head's columns first .. first + W - 1 through a segment. */
-/* By THREADS threads, W + 64 or more. */
+/* By THREADS threads: W + 64 or more, of which those from W on have rows, or W = 64, which have both. */
 template <int W, int THREADS> struct stepper {
     const qrn_gdn_open_chunk_params &p;
     step_shared<W> &z;
     const gdn_segment &g;
     int h, kh, first;
-    int column, row; /* of this thread; -1: it has the other; rows from 64 on have nothing */
+    int column, row; /* of this thread; below 0: none; rows from 64 on have nothing */
     bool inside;     /* of d_v */
 
     __device__ stepper(const qrn_gdn_open_chunk_params &params, step_shared<W> &shared,
@@ -77,7 +77,7 @@ template <int W, int THREADS> struct stepper {
         kh = (int)gdn_key_head(p.x.heads, h);
         first = (int)(item - h * p.n_slices) * W;
         column = (int)threadIdx.x < W ? (int)threadIdx.x : -1;
-        row = (int)threadIdx.x < W ? -1 : (int)threadIdx.x - W;
+        row = (int)threadIdx.x - (THREADS > W ? W : 0);
         inside = column >= 0 && first + column < p.x.d_v;
     }
 
@@ -107,18 +107,16 @@ template <int W, int THREADS> struct stepper {
         }
     }
 
-    /* The column or row of memory that this thread walks for token i of the segment, and its stride; NULL:
-     * it has none. */
-    __device__ const float *walked(int i, int64_t *stride) const
+    /* The row of memory that this thread walks for token i of the segment; NULL: it has none. */
+    __device__ const float *walked_row(int i) const
     {
-        *stride = 1;
-        if (inside) {
-            *stride = p.x.d_v;
-            return g.state + h * p.x.d_k * p.x.d_v + first + column;
-        }
         if (row >= 0 && row < g.open) return k_rows() + row * p.x.d_k;
         if (row >= g.open && row <= g.open + i) return gdn_at(p.x.k, g.token + row - g.open, kh);
         return nullptr;
+    }
+    __device__ const float *walked_column() const
+    {
+        return g.state + h * p.x.d_k * p.x.d_v + first + column;
     }
 
     /* Elements first_e .. of the token's k and q come to z.kq. */
@@ -129,35 +127,38 @@ template <int W, int THREADS> struct stepper {
         for (int e = threadIdx.x; e < n; e += THREADS) z.kq[e] = make_float2(k[e], q[e]);
     }
 
-    __device__ two_sums dots(int i)
+    /* Products of this thread's column and row with token i's k and q. */
+    struct sums {
+        two_sums of_column, of_row;
+    };
+    __device__ sums dots(int i)
     {
-        int64_t stride;
-        const float *at = walked(i, &stride);
-        two_sums sum = {0.0f, 0.0f};
+        const float *at_row = walked_row(i), *at_column = walked_column();
+        sums sum = {};
         for (int64_t panel = 0; panel < p.x.d_k; panel += PANEL) {
             const int n = p.x.d_k - panel < PANEL ? (int)(p.x.d_k - panel) : PANEL;
             __syncthreads();
             load_kq(i, panel, n);
             __syncthreads();
-            if (at) add_dots(sum, at + panel * stride, stride, z.kq, n);
+            if (inside) add_dots(sum.of_column, at_column + panel * p.x.d_v, p.x.d_v, z.kq, n);
+            if (at_row) add_dots(sum.of_row, at_row + panel, 1, z.kq, n);
         }
         return sum;
     }
 
-    /* From S0 k and S0 q of this thread's column, or its row's products, to u and out; G is that of the
-     * token, G_row that of this thread's row. */
-    __device__ void finish(int i, two_sums sum, double G, double G_row, float v, float beta)
+    /* From products to u and out; G is that of the token, G_row that of this thread's row. */
+    __device__ void finish(int i, const sums &sum, double G, double G_row, float v, float beta)
     {
         const int now = g.open + i;
         if (row >= 0 && row <= now) {
             const float w = gdn_decay(G, G_row);
-            z.coef[row] = make_float2(-(w * sum.k), w * sum.q);
+            z.coef[row] = make_float2(-(w * sum.of_row.k), w * sum.of_row.q);
         }
         qrn_copies_wait<0>();
         __syncthreads();
         if (!inside) return;
         const float decay = qrn_exp((float)G);
-        float a = fmaf(-decay, sum.k, v), b = decay * sum.q;
+        float a = fmaf(-decay, sum.of_column.k, v), b = decay * sum.of_column.q;
 #pragma unroll 4
         for (int s = 0; s < now; s++) {
             const float2 c = z.coef[s];
@@ -179,7 +180,7 @@ template <int W, int THREADS> struct stepper {
 
     __device__ void token(int i)
     {
-        const two_sums sum = dots(i);
+        const sums sum = dots(i);
         const int now = g.open + i;
         finish(i, sum, z.G[now], z.G[row >= 0 && row < GDN_CHUNK ? row : now], value(i),
                *gdn_at(p.x.beta, g.token + i, h));
@@ -218,10 +219,9 @@ template <int W, int THREADS> struct stepper {
     {
         float x[MODEL_D];
         if (inside) {
-            int64_t stride;
-            const float *at = walked(0, &stride);
+            const float *at = walked_column();
 #pragma unroll
-            for (int e = 0; e < MODEL_D; e++) x[e] = at[e * stride];
+            for (int e = 0; e < MODEL_D; e++) x[e] = at[e * p.x.d_v];
         }
         const double last = g.open ? g.G[h * GDN_CHUNK + g.open - 1] : 0.0;
         const double open_G = row >= 0 && row < g.open ? g.G[h * GDN_CHUNK + row] : 0.0;
@@ -234,14 +234,14 @@ template <int W, int THREADS> struct stepper {
         if (row >= 0 && row <= g.open) z.G[row] = G_row;
         qrn_copies_wait<0>();
         __syncthreads();
-        two_sums sum = {0.0f, 0.0f};
-        if (row >= 0 && row <= g.open) sum = row_dots();
+        sums sum = {};
+        if (row >= 0 && row <= g.open) sum.of_row = row_dots();
         if (inside) {
 #pragma unroll
             for (int e = 0; e < MODEL_D; e++) {
                 const float2 y = z.kq[e];
-                sum.k = fmaf(x[e], y.x, sum.k);
-                sum.q = fmaf(x[e], y.y, sum.q);
+                sum.of_column.k = fmaf(x[e], y.x, sum.of_column.k);
+                sum.of_column.q = fmaf(x[e], y.y, sum.of_column.q);
             }
         }
         finish(0, sum, G, G_row, v, beta);
