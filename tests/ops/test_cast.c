@@ -225,7 +225,7 @@ static void test_rounded(void **state)
     const struct qrn_tensor source = mem_filled(&m, &r, 3.0, 2, wide);
     float *x = source.data;
     for (int64_t i = 0; i < 7 * 37 * N; i += N) { /* rows of 37 blocks */
-        const float special[] = {NAN,     INFINITY, -INFINITY,      3.4e38f,         1e-42f,
+        const float special[] = {NAN,      INFINITY, -INFINITY,    3.4e38f,         1e-42f,
                                  1.4e-36f, 0.0f,     0x1.fcp-120f, 0x1.fbfffep-120f};
         enum { N_SPECIAL = sizeof special / sizeof *special };
         if (i / N % 3) continue;

@@ -265,7 +265,7 @@ static void assert_keeps_keys(const struct shape *z, const struct sequence *s,
 }
 
 /* Many sequences of a token each, at all kinds of places: as each of them alone.  In other calls than
- * the first there are others among them, over an edge and at odd addresses.  The last have one head,
+ * the first there are others among them, over an edge and at odd addresses.  The third have one head,
  * which alone is few enough for a GPU to have them cut.  As many heads as models have, of seven and of nine
  * sequences, are what a GPU's multiprocessors have at once, and more. */
 static void one_token_each(struct qrn_device *dev, const struct qrn_kernel *k)
@@ -275,9 +275,14 @@ static void one_token_each(struct qrn_device *dev, const struct qrn_kernel *k)
     static const struct {
         const struct shape *shape;
         int n;
-    } cases[N_CASES] = {{&wide_shapes[2], 7}, {&wide_shapes[3], 7}, {&wide_shapes[0], 7}, {&model, 7}, {&model, MOST}};
+    } cases[N_CASES] = {{&wide_shapes[2], 7},
+                        {&wide_shapes[3], 7},
+                        {&wide_shapes[0], 7},
+                        {&model, 7},
+                        {&model, MOST}};
     static const int32_t positions[MOST] = {0, 31, 63, 32, 63, 100, 62, 40, 7};
-    static const int64_t lengths[2][MOST] = {{1, 1, 1, 1, 1, 1, 1, 1, 1}, {1, 0, 2, 1, 1, 1, 1, 1, 1}};
+    static const int64_t lengths[2][MOST] = {{1, 1, 1, 1, 1, 1, 1, 1, 1},
+                                             {1, 0, 2, 1, 1, 1, 1, 1, 1}};
     for (int i = 0; i < N_CASES; i++) {
         const struct shape *z = cases[i].shape;
         const int N = cases[i].n;

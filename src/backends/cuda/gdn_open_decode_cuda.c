@@ -42,8 +42,8 @@ struct qrn_cuda_grid qrn_cuda_gdn_few_grid(const struct qrn_gdn_open_chunk_args 
                                   .shared_bytes = QRN_GDN_FEW_BYTES};
 }
 
-static struct qrn_gdn_open_chunk_params params_of(const struct qrn_cuda_stream *s,
-                                                  const struct qrn_gdn_open_chunk_args *a, int width)
+static struct qrn_gdn_open_chunk_params
+params_of(const struct qrn_cuda_stream *s, const struct qrn_gdn_open_chunk_args *a, int width)
 {
     struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(a, width);
     p.numbers_stay = s->numbers_stay;
@@ -67,7 +67,8 @@ static void run_heads(void *stream, const struct qrn_gdn_open_chunk_args *a, int
                                                "qrn_gdn_open_head", QRN_GDN_HEAD_ALONE_BYTES,
                                                .most_shared = true};
     const struct qrn_gdn_open_chunk_params p = params_of(stream, a, D / 2);
-    const int64_t n_multiprocessors = ((const struct qrn_cuda_stream *)stream)->cuda->n_multiprocessors;
+    const int64_t n_multiprocessors =
+        ((const struct qrn_cuda_stream *)stream)->cuda->n_multiprocessors;
     const bool is_one = n_heads <= n_multiprocessors;
     qrn_cuda_launch(stream, &f,
                     (struct qrn_cuda_grid){
