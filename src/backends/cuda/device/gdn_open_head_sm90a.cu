@@ -101,7 +101,7 @@ struct head_block {
     __device__ float *u_columns() const { return l.u(p) + first_column(); }
     __device__ const float *v() const { return z.keys[GDN_CHUNK - 1]; }
 
-    /* Of no use where nothing runs meanwhile. */
+    /* Gives copies a pace; where states are not settled it is this launch's turn, and no other one waits for memory. */
     __device__ void wait_until(long long clock) const
     {
 #ifndef QRN_EMULATED

@@ -59,8 +59,8 @@ static __device__ __forceinline__ void add_dots(two_sums &sum, const float *colu
     }
 }
 
-/* One head's columns first .. first + W - 1 through a segment. */
-/* By THREADS threads: W + 64 or more, of which those from W on have rows, or W = 64, which have both. */
+/* One head's columns first .. first + W - 1 through a segment, by THREADS threads: W + 64 or more, of which those from W
+ * on have rows, or W = 64, which have both. */
 template <int W, int THREADS> struct stepper {
     const qrn_gdn_open_chunk_params &p;
     step_shared<W> &z;
@@ -114,6 +114,7 @@ template <int W, int THREADS> struct stepper {
         if (row >= g.open && row <= g.open + i) return gdn_at(p.x.k, g.token + row - g.open, kh);
         return nullptr;
     }
+    /* The column, of a thread that has one inside. */
     __device__ const float *walked_column() const
     {
         return g.state + h * p.x.d_k * p.x.d_v + first + column;
