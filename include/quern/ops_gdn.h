@@ -4,9 +4,9 @@
  * forms.
  *
  * Ragged batches: sequence s owns the tokens seq_begin[s] .. seq_begin[s + 1] - 1 of tensors whose
- * first dimension is n_tokens.  seq_begin is I32 [n_seqs + 1], in memory that the host can read:
- * ascending, first 0, last n_tokens; sequences of no tokens are allowed.  It is looked at before
- * each run: QRN_ERR_ARGUMENT. */
+ * first dimension is n_tokens.  seq_begin is I32 [n_seqs + 1], in the device's memory as all else:
+ * ascending, first 0, last n_tokens; sequences of no tokens are allowed.  On the CPU it is looked at
+ * before each run: QRN_ERR_ARGUMENT; a GPU keeps what it says inside of the tokens. */
 #ifndef QUERN_OPS_GDN_H
 #define QUERN_OPS_GDN_H
 
