@@ -35,6 +35,7 @@ static inline bool qrn_barrier_is_past(qrn_barrier *b, int parity)
     return true;
 }
 static inline void qrn_fence_async() {}
+static inline void qrn_fence_async_global() {}
 static inline void qrn_sync_some(int barrier, int n_threads)
 {
     emulated_sync_some(barrier, n_threads, true);

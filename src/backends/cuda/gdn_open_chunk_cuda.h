@@ -20,7 +20,7 @@ enum {
     QRN_GDN_HEAD_AT_ONCE = 2,  /* blocks of gdn_open_head of one launch that a multiprocessor has, beside those of the next */
     QRN_GDN_HEAD_THREADS = 64,
     QRN_GDN_HEAD_HELD = 96, /* rows of a state in registers */
-    QRN_GDN_HEAD_BYTES = (128 - QRN_GDN_HEAD_HELD) * 512 + 64 * 528 + 2304,
+    QRN_GDN_HEAD_BYTES = (128 - QRN_GDN_HEAD_HELD) * 512 + 64 * 528 + 2560,
     QRN_GDN_HEAD_ALONE_BYTES = 112 * 1024, /* where a multiprocessor has one of a launch */
     QRN_GDN_DECODE_STAGES = 6, /* of 16 KB */
     QRN_GDN_DECODE_ITEMS = 3,  /* heads' tokens */

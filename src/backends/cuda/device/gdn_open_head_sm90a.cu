@@ -32,19 +32,20 @@ enum {
 
 struct __align__(128) head_shared
 {
-    float S[LEFT * D];            /* then, at the edge, exp(G_C - G_s) */
+    float S[LEFT * D];            /* then, at the edge, rows of u in two turns */
     float keys[GDN_CHUNK][PITCH]; /* at the edge decayed; before it, v in the last row */
     float k[D], q[D];
     double G[GDN_CHUNK];
-    float2 coef[GDN_CHUNK]; /* of open rows, for u and for out */
+    float2 coef[GDN_CHUNK];  /* of open rows, for u and for out */
+    float decays[GDN_CHUNK]; /* at the edge: exp(G_C - G_s) */
     float gate, beta;
-    qrn_barrier here[PARTS], fetched;
+    qrn_barrier here[PARTS], fetched, turn[2];
     gdn_token_head head; /* here and not in registers, of which there are few left */
 };
 static_assert(sizeof(head_shared) <= QRN_GDN_HEAD_BYTES, "");
 static_assert(sizeof(step_shared<FALLBACK>) <= QRN_GDN_HEAD_BYTES, "");
 static_assert(2 * THREADS == D && THREADS == (int)GDN_CHUNK && HELD % RUN == 0 && HELD % PART == 0, "");
-static_assert(PART * (PARTS - 1) == GDN_CHUNK && PART % 4 == 0, "");
+static_assert(PART * (PARTS - 1) == GDN_CHUNK && PART % 4 == 0 && 4 * LEFT == D, "");
 
 /* Of memory that another multiprocessor may have written since this one last read it. */
 static __device__ __forceinline__ float4 head_load4(const float *p)
@@ -90,8 +91,11 @@ struct head_block {
         kind = found.kind();
         if (tid == 0) {
             z.head = found;
-            for (int i = 0; kind == ONE_TOKEN && i < PARTS; i++) qrn_barrier_init(&z.here[i], 1);
-            if (kind == ONE_TOKEN) qrn_barrier_init(&z.fetched, 1);
+            if (kind == ONE_TOKEN) {
+                for (int i = 0; i < PARTS; i++) qrn_barrier_init(&z.here[i], 1);
+                for (int i = 0; i < 2; i++) qrn_barrier_init(&z.turn[i], 1);
+                qrn_barrier_init(&z.fetched, 1);
+            }
             qrn_barriers_are_ready();
         }
         __syncthreads();
@@ -239,69 +243,134 @@ struct head_block {
         if (l.next()) edge(G);
     }
 
-    /* The new state: a warp has half of its rows, AT_ONCE at once, a lane four columns.  u is read as it was stored. */
+    /* The new state, half of its rows at a time: half a warp has ROWS of them, a lane four columns in either half of the
+     * head's.  So many products at once are as many as there are registers for, since to bring factors from shared memory
+     * takes nearly as long as to multiply.  First the half of which the last quarter is in shared memory, where u comes then,
+     * TURN rows at a time; meanwhile a quarter of the other half is on its way. */
     __device__ void edge(double G)
     {
-        enum { AT_ONCE = 16, AHEAD = 8 };
-        const float decay = qrn_exp((float)G), *u = l.u(p) + 4 * lane;
-        z.S[tid] = gdn_decay(G, tid < GDN_CHUNK - 1 ? z.G[tid] : G);
+        enum { HALF = ROWS / 2, QUARTER = D / 4 };
+        const float decay = qrn_exp((float)G);
+        const int column = 4 * (lane % 16), first = HALF * (tid / 16);
+        const float *S = l.S() + first * D + column;
+        float *to = l.next() + first * D + column;
+        edge_columns made[ROWS], later[HALF];
+#pragma unroll
+        for (int i = 0; i < HALF; i++) made[i].load(S + (2 * QUARTER + i) * D);
+#pragma unroll
+        for (int i = 0; i < HALF; i++) made[HALF + i].take(z.S + (first + i) * D + column);
+#pragma unroll
+        for (int i = 0; i < HALF; i++) later[i].load(S + i * D);
+        qrn_fence_async();
+        qrn_fence_async_global();
+        z.decays[tid] = gdn_decay(G, tid < GDN_CHUNK - 1 ? z.G[tid] : G);
         __syncthreads();
+        edge_turn(0);
+        edge_turn(1);
+        decay_keys();
+        __syncthreads();
+#pragma unroll 1
+        for (int half = 0; half < 2; half++) {
+            const int low = half ? 0 : 2 * QUARTER;
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) made[i].decay(decay);
+#pragma unroll 1
+            for (int i = 0; i < TURNS; i++) {
+                const int turn = TURNS * half + i;
+                qrn_barrier_wait(&z.turn[turn % 2], turn / 2 % 2);
+                edge_rows(made, z.keys[TURN * i] + low + first, z.S + turn % 2 * TURN * D + column);
+                if (turn + 2 >= 2 * TURNS) continue;
+                qrn_fence_async();
+                __syncthreads();
+                edge_turn(turn + 2);
+            }
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) made[i].store(to + (low + i / HALF * QUARTER + i % HALF) * D);
+            if (half) break;
+#pragma unroll
+            for (int i = 0; i < HALF; i++) {
+                made[i] = later[i];
+                made[HALF + i].load(S + (QUARTER + i) * D);
+            }
+        }
+    }
+    enum { ROWS = 16, TURN = LEFT / 2, TURNS = GDN_CHUNK / TURN };
+    /* Begins to copy rows of u. */
+    __device__ void edge_turn(int turn)
+    {
+        if (tid != 0) return;
+        qrn_barrier_arrive_expecting(&z.turn[turn % 2], TURN * D * 4);
+        qrn_bulk_copy(z.S + turn % 2 * TURN * D, l.u(p) + turn % TURNS * TURN * D, TURN * D * 4, &z.turn[turn % 2]);
+    }
+    __device__ void decay_keys()
+    {
+#pragma unroll 4
         for (int s = warp; s < GDN_CHUNK; s += THREADS / 32) {
             const float4 k = *(const float4 *)((s == GDN_CHUNK - 1 ? z.k : z.keys[s]) + 4 * lane);
-            const float w = z.S[s];
+            const float w = z.decays[s];
             *(float4 *)(z.keys[s] + 4 * lane) = make_float4(w * k.x, w * k.y, w * k.z, w * k.w);
         }
-        __syncthreads();
-#pragma unroll 1
-        for (int first = D / 2 * warp; first < D / 2 * (warp + 1); first += AT_ONCE) {
-            const float *S = l.S() + first * D + 4 * lane;
-            float4 made[AT_ONCE], now[AHEAD], next[AHEAD], k[AT_ONCE / 4], next_k[AT_ONCE / 4];
-            const float *key = z.keys[0] + first, *later = u + AHEAD * D;
-            edge_keys(next_k, key);
+    }
+    /* Four columns and those 64 further. */
+    struct edge_columns {
+        float x[8];
+
+        __device__ void set(const float4 &a, const float4 &b)
+        {
+            x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+        }
+        __device__ void load(const float *p) { set(head_load4(p), head_load4(p + D / 2)); }
+        __device__ void take(const float *p) { set(*(const float4 *)p, *(const float4 *)(p + D / 2)); }
+        __device__ void store(float *p) const
+        {
+            *(float4 *)p = make_float4(x[0], x[1], x[2], x[3]);
+            *(float4 *)(p + D / 2) = make_float4(x[4], x[5], x[6], x[7]);
+        }
+        __device__ void decay(float by)
+        {
 #pragma unroll
-            for (int j = 0; j < AHEAD; j++) next[j] = head_load4(u + j * D);
+            for (int i = 0; i < 8; i++) x[i] *= by;
+        }
+        /* There or back, so that each product has a factor with the one before. */
+        __device__ void add(float k, const edge_columns &u, bool back)
+        {
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
-                const float4 old = head_load4(S + i * D);
-                made[i] = make_float4(decay * old.x, decay * old.y, decay * old.z, decay * old.w);
+            for (int i = 0; i < 8; i++) {
+                const int c = back ? 7 - i : i;
+                x[c] = fmaf(k, u.x[c], x[c]);
             }
-#pragma unroll 1
-            for (int s = 0; s < GDN_CHUNK; s += AHEAD) {
+        }
+    };
+    /* Adds TURN rows of u times their keys, of which the first and the second half of this thread's rows are a quarter of
+     * the head's apart. */
+    static __device__ __forceinline__ void edge_rows(edge_columns (&made)[ROWS], const float *key, const float *u)
+    {
+        enum { HALF = ROWS / 2, QUARTER = D / 4 };
+        edge_columns at[2];
+        float k[2][HALF];
+        at[0].take(u);
+        edge_keys(k[0], key);
+#pragma unroll 2
+        for (int s = 0; s < TURN; s += 2) {
 #pragma unroll
-                for (int j = 0; j < AHEAD; j++) now[j] = next[j];
+            for (int j = 0; j < 2; j++) {
+                edge_keys(k[1], key + QUARTER);
+                at[1 - j].take(u += D); /* behind the last ones there is something */
 #pragma unroll
-                for (int j = 0; j < AHEAD && s + AHEAD < GDN_CHUNK; j++) next[j] = head_load4(later + j * D);
-                later += AHEAD * D;
+                for (int i = 0; i < HALF; i++) made[i].add(k[0][i], at[j], i % 2);
+                edge_keys(k[0], key += PITCH);
 #pragma unroll
-                for (int j = 0; j < AHEAD; j++) {
-#pragma unroll
-                    for (int i = 0; i < AT_ONCE / 4; i++) k[i] = next_k[i];
-                    edge_keys(next_k, key += PITCH); /* behind the last one there is k */
-#pragma unroll
-                    for (int i = 0; i < AT_ONCE / 4; i++) {
-                        edge_row(made[4 * i], k[i].x, now[j]);
-                        edge_row(made[4 * i + 1], k[i].y, now[j]);
-                        edge_row(made[4 * i + 2], k[i].z, now[j]);
-                        edge_row(made[4 * i + 3], k[i].w, now[j]);
-                    }
-                }
+                for (int i = 0; i < HALF; i++) made[HALF + i].add(k[1][i], at[j], i % 2);
             }
-            float *to = l.next() + first * D + 4 * lane;
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) *(float4 *)(to + i * D) = made[i];
         }
     }
-    template <int N> static __device__ void edge_keys(float4 (&k)[N], const float *key)
+    template <int N> static __device__ void edge_keys(float (&k)[N], const float *key)
     {
 #pragma unroll
-        for (int i = 0; i < N; i++) k[i] = *(const float4 *)(key + 4 * i);
-    }
-    static __device__ void edge_row(float4 &made, float k, const float4 &u)
-    {
-        made.x = fmaf(k, u.x, made.x);
-        made.y = fmaf(k, u.y, made.y);
-        made.z = fmaf(k, u.z, made.z);
-        made.w = fmaf(k, u.w, made.w);
+        for (int i = 0; i < N; i += 4) {
+            const float4 x = *(const float4 *)(key + i);
+            k[i] = x.x, k[i + 1] = x.y, k[i + 2] = x.z, k[i + 3] = x.w;
+        }
     }
 };
 

@@ -87,6 +87,12 @@ static __device__ __forceinline__ void qrn_fence_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* The same for global memory that bulk copies read. */
+static __device__ __forceinline__ void qrn_fence_async_global()
+{
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
 /* One lane of a warp that comes here as a whole.  The compiler knows that it is one: what it works out is in registers of
  * the warp, from where bulk copies take their addresses, and copies are no loop over lanes, as they are with lane 0. */
 static __device__ __forceinline__ bool qrn_elected()
