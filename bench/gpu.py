@@ -1,10 +1,11 @@
 """All rows of the table of targets on a GPU, beside their limits and peers, by one command.
 
-    python3 bench/gpu.py [--only REGEX] [--seconds N] [--csv FILE] [--models DIR] [--peers FILE|none]
+    python3 bench/gpu.py [--only REGEX] [--seconds N] [--csv FILE] [--models DIR] [--peers FILE|none] [--llama DIR]
 
 Prints a table and writes its raw numbers; a row takes a few seconds at most, and what does not fit into
---seconds is named at the end.  Peers (bench/gpu_peers.py) are measured first where python3 has torch.  Models
-are files of random weights, made one after the other in DIR and removed.  Needs numpy and build/quern."""
+--seconds is named at the end.  Peers (bench/gpu_peers.py) are measured first where python3 has torch; llama.cpp
+with each model where --llama names the folder of its llama-bench, built with CUDA.  Models are files of random
+weights, made one after the other in DIR and removed.  Needs numpy and build/quern."""
 import argparse
 import csv
 import glob
@@ -80,9 +81,28 @@ class Quern:
         return {(t["n_prompt"], t["n_gen"]): t["avg_ts"] for t in run}
 
 
+class Llama:
+    """llama-bench with all layers on the GPU."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def rate(self, path, n_prompt, n_gen, depth):
+        command = [self.folder + "/llama-bench", "-m", path, "-p", n_prompt, "-n", n_gen, "-d", depth,
+                   "-r", 3, "-ngl", 99, "-fa", 1, "-b", 2048, "-ub", 2048, "-o", "json"]
+        env = dict(os.environ, LD_LIBRARY_PATH=self.folder + ":" + os.environ.get("LD_LIBRARY_PATH", ""))
+        try:
+            done = subprocess.run([str(w) for w in command], text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env=env, timeout=300)
+            return json.loads(done.stdout)[0]["avg_ts"]
+        except (subprocess.TimeoutExpired, ValueError, LookupError) as e:
+            raise Failed("llama-bench: %s" % (str(e) or repr(e)))
+
+
 class Table:
     def __init__(self, options):
         self.options, self.quern = options, Quern(options)
+        self.llama = Llama(options.llama) if options.llama else None
         self.end = time.monotonic() + options.seconds
         self.value, self.left, self.peers, self.rates = {}, [], {}, {}
         self.rows = [r for r in gpu_rows.all_rows() if re.search(options.only, r["name"])]
@@ -239,11 +259,22 @@ class Table:
                                                     depth, sequences))
         return self.rates[key][n_prompt, n_gen]
 
+    def measure_llama(self, row):
+        n_prompt, n_gen, depth, sequences = row["test"]
+        if not self.llama or sequences > 1:
+            return
+        try:
+            found = self.llama.rate(self.model_file(*row["model"]), n_prompt, n_gen, depth)
+            self.peers.setdefault(row["name"], {})["llama.cpp"] = found
+        except Failed as e:
+            print("    %s" % e, flush=True)
+
     def model_row(self, row):
         shape, kind = row["model"]
         if self.seconds_left() < 60:
             raise Failed("no time for a model")
         rate = self.model_rate(row)
+        self.measure_llama(row)
         gb = tflops = share = 0
         limit = ""
         if row["limit"] == "read":
@@ -291,6 +322,7 @@ def main():
     parser.add_argument("--all-kernels", action="store_true", help="not only the one that is taken")
     parser.add_argument("--batch", type=int, default=4096, help="of prompts of models")
     parser.add_argument("--peers", default="run", help="a file of gpu_peers.py; run: measure; none")
+    parser.add_argument("--llama", metavar="DIR", help="folder of llama-bench, built with CUDA")
     parser.add_argument("--models", default=models_folder(), help="where models are made")
     parser.add_argument("--csv", default="bench/results/gpu.csv")
     table = Table(parser.parse_args())
