@@ -82,7 +82,7 @@ class Quern:
     def delta(self, q, k, v, g, beta, state, acts):
         """Whole chunks of sequences from position 0: out and final state, as FLA has them."""
         torch, (n, t, hk, d), hv = self.torch, q.shape, v.shape[2]
-        parts = (t // CHUNK & 1) + 1  # where the last edge puts its state
+        newest = (t // CHUNK & 1) + 1  # where the last edge puts its state
         n_state = self.library.qrn_gdn_state_bytes(hv, d, d) // 4
         n_rows = self.library.qrn_gdn_rows_bytes(hk, hv, d, d) // 4
         states = torch.zeros(n, 3, n_state, device="cuda")
@@ -92,19 +92,20 @@ class Quern:
         def addresses(x):
             each = [[p.data_ptr() for p in s] for s in x]
             return torch.tensor(each, dtype=torch.int64, device="cuda")
-        flat = [x.reshape(n * t, x.shape[2], -1).squeeze(-1).contiguous() for x in (q, k, v, g, beta)]
-        as_float = flat[3:] if acts == "bf16" else flat
-        as_float[:] = [x.float() for x in as_float]
-        flat = flat[:3] + as_float if acts == "bf16" else as_float
-        begin = torch.arange(n + 1, dtype=torch.int32, device="cuda") * t
-        position = torch.zeros(n, dtype=torch.int32, device="cuda")
-        out = torch.empty_like(flat[2])
+
+        def tokens(x, dtype=torch.float32):
+            return x.flatten(0, 1).to(dtype).contiguous()
+        dtype = torch.bfloat16 if acts == "bf16" else torch.float32
+        inputs = [tokens(q, dtype), tokens(k, dtype), tokens(v, dtype), tokens(g), tokens(beta),
+                  torch.arange(n + 1, dtype=torch.int32, device="cuda") * t,
+                  torch.zeros(n, dtype=torch.int32, device="cuda")]
+        out = torch.empty_like(inputs[2])
         state_at, rows_at = addresses(states), addresses(rows)
         torch.cuda.current_stream().synchronize()
-        args = OpenChunk(*[self.tensor(x) for x in flat + [begin, position]], self.tensor(state_at, ADDRESS),
+        args = OpenChunk(*[self.tensor(x) for x in inputs], self.tensor(state_at, ADDRESS),
                          self.tensor(rows_at, ADDRESS), self.tensor(out), 0, 0, d ** -.5, HEADS_BLOCK, ACTS[acts])
         self.check(self.library.qrn_gdn_open_chunk(self.device, ctypes.byref(args), ctypes.byref(self.error)))
-        return out.reshape(v.shape), states[:, parts].reshape(state.shape)
+        return out.reshape(v.shape), states[:, newest].reshape(state.shape)
 
     def close(self):
         self.library.qrn_device_close(self.device)
@@ -156,7 +157,7 @@ def main():
         out, state = right(torch, *inputs)
         name = "%dx%d %d/%d decay %g" % (n, t, hk, hv, strongest)
         for who, call in (("quern", lambda: quern.delta(*inputs, "bf16")), ("FLA", lambda: fla(*inputs)),
-                          ("quern, f32", lambda: quern.delta(*inputs, "f32")),):
+                          ("quern, f32", lambda: quern.delta(*inputs, "f32"))):
             try:
                 o, s = call()
             except Exception as e:
