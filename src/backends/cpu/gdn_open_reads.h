@@ -4,7 +4,8 @@
  *
  * Steps ask for as much as they read, GDN_READS_AHEAD further on.  Heads are short, and where one ends a
  * processor that follows addresses by itself begins anew: one core of a Zen 5 takes 10 to
- * 20 % less with 16 open rows and more.  6 KB ahead gain two thirds of that, 16 KB no more. */
+ * 20 % less with 16 open rows and more.  6 KB ahead gain two thirds of that, 16 KB no more.  They are asked for to
+ * the second cache: a Zen 4 takes 10 to 20 % less than with the first one, whose requests are few and wait. */
 #ifndef QUERN_BACKENDS_CPU_GDN_OPEN_READS_H
 #define QUERN_BACKENDS_CPU_GDN_OPEN_READS_H
 
@@ -72,7 +73,7 @@ static __attribute__((noinline)) void gdn_open_ask_across(struct gdn_open_reads 
     for (; n > 0; n -= 16, r->at += 16, r->left -= 16) {
         while (r->left <= 0)
             if (!gdn_open_reads_begin(r)) return;
-        __builtin_prefetch(r->at);
+        __builtin_prefetch(r->at, 0, 2);
     }
 }
 
@@ -83,7 +84,7 @@ static inline __attribute__((always_inline)) void gdn_open_ask(struct gdn_open_r
         gdn_open_ask_across(r, n);
         return;
     }
-    for (int64_t i = 0; i < n; i += 16) __builtin_prefetch(r->at + i);
+    for (int64_t i = 0; i < n; i += 16) __builtin_prefetch(r->at + i, 0, 2);
     r->at += n;
     r->left -= n;
 }
