@@ -228,6 +228,7 @@ static inline size_t gdn_open_chunk_scratch(const void *args, int n_threads)
 struct gdn_open_scratch {
     float *dots, *columns, *panel;
     float *pairs, *coef, *decay; /* of a segment's head, or of all heads of a round */
+    bool asks_far;               /* as gdn_open_asks_far says of this processor */
 };
 
 static inline struct gdn_open_scratch gdn_open_scratch_of(const struct qrn_cpu_lane *lane,
@@ -235,6 +236,7 @@ static inline struct gdn_open_scratch gdn_open_scratch_of(const struct qrn_cpu_l
 {
     const struct gdn_open_sizes sizes = gdn_open_sizes_of(a, lane->n);
     struct gdn_open_scratch z;
+    z.asks_far = gdn_open_asks_far(lane->features);
     z.dots = (float *)lane->scratch + lane->i * sizes.lane;
     z.columns = z.dots + sizes.dots;
     z.panel = z.columns + sizes.columns;
@@ -366,7 +368,8 @@ static inline void gdn_open_token_heads(const struct gdn_open_segment *g, int64_
                                         const struct gdn_open_steps *steps)
 {
     struct gdn_open_reads reads = {
-        .a = a, .rows = g->rows, .state = g->state, .n_rows = g->open + 1, .kh = kh, .end = end};
+        .a = a, .rows = g->rows, .state = g->state, .n_rows = g->open + 1, .kh = kh, .end = end,
+        .far = z->asks_far};
     struct gdn_open_reads *ahead = a->v.shape[2] == steps->columns_alone ? &reads : NULL;
     if (ahead) gdn_open_ask(ahead, GDN_READS_AHEAD);
     for (; kh < end; kh++) gdn_open_whole_head(g, kh, a, z, ahead, steps);
