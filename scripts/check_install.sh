@@ -70,7 +70,7 @@ by_cmake "make install" "$dir/make/usr/local" quern::quern
 by_cmake "make install" "$dir/make/usr/local" quern::static
 
 for shared in OFF ON; do
-    cmake -S "$root" -B "$dir/build-$shared" -DCMAKE_BUILD_TYPE=Debug -DBUILD_SHARED_LIBS=$shared -DCMAKE_INSTALL_LIBDIR=lib > "$dir/log" 2>&1 &&
+    cmake -S "$root" -B "$dir/build-$shared" -DBUILD_SHARED_LIBS=$shared -DCMAKE_INSTALL_LIBDIR=lib > "$dir/log" 2>&1 &&
         cmake --build "$dir/build-$shared" -j"$(getconf _NPROCESSORS_ONLN)" >> "$dir/log" 2>&1 &&
         cmake --install "$dir/build-$shared" --prefix "$dir/by-cmake-$shared" >> "$dir/log" 2>&1 ||
         { tail -40 "$dir/log"; exit 1; }
