@@ -243,13 +243,15 @@ struct head_block {
         if (l.next()) edge(G);
     }
 
+    /* Of the edge: rows of a thread, and of u at a time. */
+    enum { ROWS = 16, HALF = ROWS / 2, QUARTER = D / 4, TURN = LEFT / 2, TURNS = GDN_CHUNK / TURN };
+
     /* The new state, half of its rows at a time: half a warp has ROWS of them, a lane four columns in either half of the
      * head's.  So many products at once are as many as there are registers for, since to bring factors from shared memory
      * takes nearly as long as to multiply.  First the half of which the last quarter is in shared memory, where u comes then,
      * TURN rows at a time; meanwhile a quarter of the other half is on its way. */
     __device__ void edge(double G)
     {
-        enum { HALF = ROWS / 2, QUARTER = D / 4 };
         const float decay = qrn_exp((float)G);
         const int column = 4 * (lane % 16), first = HALF * (tid / 16);
         const float *S = l.S() + first * D + column;
@@ -294,7 +296,6 @@ struct head_block {
             }
         }
     }
-    enum { ROWS = 16, TURN = LEFT / 2, TURNS = GDN_CHUNK / TURN };
     /* Begins to copy rows of u. */
     __device__ void edge_turn(int turn)
     {
@@ -345,7 +346,6 @@ struct head_block {
      * the head's apart. */
     static __device__ __forceinline__ void edge_rows(edge_columns (&made)[ROWS], const float *key, const float *u)
     {
-        enum { HALF = ROWS / 2, QUARTER = D / 4 };
         edge_columns at[2];
         float k[2][HALF];
         at[0].take(u);
@@ -355,7 +355,7 @@ struct head_block {
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 edge_keys(k[1], key + QUARTER);
-                at[1 - j].take(u += D); /* behind the last ones there is something */
+                at[1 - j].take(u += D); /* behind the last one: shared memory that nothing is made of */
 #pragma unroll
                 for (int i = 0; i < HALF; i++) made[i].add(k[0][i], at[j], i % 2);
                 edge_keys(k[0], key += PITCH);
