@@ -102,7 +102,20 @@ static enum qrn_status run_direct(const struct batch *b, struct qrn_stage *stage
 static bool same_shape(struct qrn_step_shape a, struct qrn_step_shape b)
 {
     return a.n_tokens == b.n_tokens && a.n_seqs == b.n_seqs && a.max_pages == b.max_pages &&
-           a.n_history == b.n_history && a.apart == b.apart;
+           a.n_history == b.n_history && a.apart == b.apart && a.to_logits == b.to_logits &&
+           a.to_ids == b.to_ids;
+}
+
+/* They are a part of the last layer, for all who count layers. */
+static void record_logits(const struct batch *b, struct qrn_emitter *e)
+{
+    struct qrn_workspace *w = &e->stage->work;
+    qrn_forward_logits(e, b->model, b->shape);
+    if (b->shape.to_ids) {
+        const struct qrn_argmax_args a = qrn_draw_likeliest(b->model, 0, b->shape.n_tokens);
+        qrn_op_record(w->body, QRN_OP_argmax, &a);
+    }
+    w->layer_end[e->stage->end - e->stage->begin] = qrn_encoder_n_ops(w->body);
 }
 
 static void record_body(const struct batch *b, struct qrn_stage *stage)
@@ -116,6 +129,7 @@ static void record_body(const struct batch *b, struct qrn_stage *stage)
         qrn_forward_layer(&e, b->model, b->shape, i);
         w->layer_end[i - stage->begin + 1] = qrn_encoder_n_ops(w->body);
     }
+    if (stage->is_last && b->shape.to_logits) record_logits(b, &e);
     w->body_shape = b->shape;
 }
 
@@ -281,15 +295,17 @@ static enum qrn_status deliver(struct qrn_model *model, const struct targets *t,
     return QRN_OK;
 }
 
-/* Draws from the rows of logits that a token is wanted of: all are queued, one copy brings them. */
-static enum qrn_status draw(struct qrn_model *model, const struct targets *t, struct qrn_error *err)
+/* Draws from the rows of logits that a token is wanted of: all are queued, unless they are a part of the step;
+ * one copy brings them. */
+static enum qrn_status draw(struct qrn_model *model, const struct targets *t, bool is_queued,
+                            struct qrn_error *err)
 {
     struct qrn_workspace *w = &qrn_model_last(model)->work;
     const void *drawn = NULL;
     bool any = false;
     for (int64_t i = 0; i < t->n; i++) any = any || t->drawing[i];
     if (!any) return QRN_OK;
-    QRN_TRY(qrn_draw_queue(model, t->drawing, t->n, err));
+    if (!is_queued) QRN_TRY(qrn_draw_queue(model, t->drawing, t->n, err));
     QRN_TRY(qrn_workspace_fetch(w, w->drawn, sizeof *w->drawn, &drawn, err));
     for (int64_t i = 0; i < t->n; i++)
         if (t->drawing[i]) qrn_draw_deliver(t->drawing[i], drawn, i);
@@ -300,8 +316,8 @@ static enum qrn_status draw(struct qrn_model *model, const struct targets *t, st
 static enum qrn_status make_logits(const struct batch *b, struct targets *t, struct qrn_error *err)
 {
     while (t->n > 0) {
-        QRN_TRY(run_head(b->model, t->n, err));
-        QRN_TRY(draw(b->model, t, err));
+        if (!b->shape.to_logits) QRN_TRY(run_head(b->model, t->n, err));
+        QRN_TRY(draw(b->model, t, b->shape.to_ids, err));
         QRN_TRY(deliver(b->model, t, err));
         next_targets(b, t);
         if (t->n > 0) QRN_TRY(qrn_workspace_send_head_rows(&qrn_model_last(b->model)->work, err));
@@ -361,6 +377,14 @@ static void fill(struct batch *b, struct qrn_append *appends, size_t n_appends,
     b->shape.apart = b->wants_hidden || b->model->direct;
 }
 
+/* Where all rows become logits, as in a step that generates, they are of the layers' recording. */
+static void join_logits(struct batch *b, const struct targets *t)
+{
+    struct qrn_step_shape *s = &b->shape;
+    s->to_logits = s->to_ids = !s->apart && t->n == s->n_tokens;
+    for (int64_t i = 0; i < t->n; i++) s->to_ids = s->to_ids && qrn_draw_is_plain(t->drawing[i]);
+}
+
 static enum qrn_status queue_batch(struct batch *b, struct qrn_error *err)
 {
     struct qrn_model *model = b->model;
@@ -373,6 +397,7 @@ static enum qrn_status queue_batch(struct batch *b, struct qrn_error *err)
         if (model->stages[s].is_last) next_targets(b, &targets);
         QRN_TRY(qrn_workspace_send_tables(w, err));
     }
+    join_logits(b, &targets);
     QRN_TRY(run_stages(b, err));
     return make_logits(b, &targets, err);
 }

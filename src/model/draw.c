@@ -39,23 +39,20 @@ int64_t qrn_draw_n_penalised(const struct qrn_sampling *s, int64_t n_tokens)
     return s->n_penalised < 0 || s->n_penalised > n_tokens ? n_tokens : s->n_penalised;
 }
 
-/* Whether the likeliest token is drawn from logits as they are: all such rows in one go. */
-static bool is_plain(const struct qrn_part *p)
+bool qrn_draw_is_plain(const struct qrn_part *p)
 {
     return p && p->sampling->temperature == 0.0f && p->n_penalised == 0;
 }
 
-/* n rows from first on, each the likeliest; the logits stand where probabilities do until delivery. */
-static enum qrn_status queue_plain(struct qrn_model *model, int64_t first, int64_t n,
-                                   struct qrn_error *err)
+/* The logits stand where probabilities do until delivery. */
+struct qrn_argmax_args qrn_draw_likeliest(const struct qrn_model *model, int64_t first, int64_t n)
 {
-    const struct qrn_stage *last = qrn_model_last(model);
+    const struct qrn_workspace *w = &model->stages[model->n_stages - 1].work;
     const int64_t n_vocab = model->files.config.vocab_size;
-    const struct qrn_argmax_args a = {
-        .x = qrn_tensor_2d(QRN_F32, last->work.logits + first * n_vocab, n, n_vocab),
-        .ids = qrn_tensor_1d(QRN_I32, last->work.drawn->ids + first, n),
-        .values = qrn_tensor_1d(QRN_F32, last->work.drawn->probabilities + first, n)};
-    return qrn_op_queue(last->device, QRN_OP_argmax, &a, err);
+    return (struct qrn_argmax_args){
+        .x = qrn_tensor_2d(QRN_F32, w->logits + first * n_vocab, n, n_vocab),
+        .ids = qrn_tensor_1d(QRN_I32, w->drawn->ids + first, n),
+        .values = qrn_tensor_1d(QRN_F32, w->drawn->probabilities + first, n)};
 }
 
 static enum qrn_status queue_sampled(struct qrn_model *model, struct qrn_part *p, int64_t i_row,
@@ -78,9 +75,10 @@ enum qrn_status qrn_draw_queue(struct qrn_model *model, struct qrn_part *const *
 {
     for (int64_t i = 0; i < n;) {
         const int64_t first = i;
-        while (i < n && is_plain(parts[i])) i++;
+        while (i < n && qrn_draw_is_plain(parts[i])) i++; /* all in one go */
         if (i > first) {
-            QRN_TRY(queue_plain(model, first, i - first, err));
+            const struct qrn_argmax_args a = qrn_draw_likeliest(model, first, i - first);
+            QRN_TRY(qrn_op_queue(qrn_model_last(model)->device, QRN_OP_argmax, &a, err));
         } else {
             if (parts[i]) QRN_TRY(queue_sampled(model, parts[i], i, err));
             i++;
@@ -92,7 +90,7 @@ enum qrn_status qrn_draw_queue(struct qrn_model *model, struct qrn_part *const *
 void qrn_draw_deliver(struct qrn_part *p, const struct qrn_drawn *drawn, int64_t i_row)
 {
     const float probability = drawn->probabilities[i_row];
-    const bool plain = is_plain(p);
+    const bool plain = qrn_draw_is_plain(p);
     p->no_token = p->no_token || isnan(probability) || (plain && probability == -INFINITY);
     if (p->no_token) return;
     p->append->next = drawn->ids[i_row];

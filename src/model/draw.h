@@ -13,6 +13,11 @@ enum qrn_status qrn_draw_check(const struct qrn_model *model, const struct qrn_s
 /* Tokens that penalties look at when the sequence holds n_tokens; 0 where none is set. */
 int64_t qrn_draw_n_penalised(const struct qrn_sampling *s, int64_t n_tokens);
 
+/* Whether the likeliest token is wanted, of logits as they are. */
+bool qrn_draw_is_plain(const struct qrn_part *part);
+/* The likeliest tokens of n rows of logits from first on, to the same rows of what is drawn. */
+struct qrn_argmax_args qrn_draw_likeliest(const struct qrn_model *model, int64_t first, int64_t n);
+
 /* Queues draws from the first n rows of the logits, each for its part (NULL: none is wanted); results go
  * to the same rows of what is drawn.  Where the host reads, it is done and no_token may be set. */
 enum qrn_status qrn_draw_queue(struct qrn_model *model, struct qrn_part *const *parts, int64_t n,

@@ -253,7 +253,18 @@ void qrn_forward_layer(struct qrn_emitter *e, struct qrn_model *model, struct qr
         moe_mlp(&p, l);
     else
         dense_mlp(&p, &l->mlp, p.c->d_ff, p.normed);
-    if (s.apart || is_last) EMIT(e, add, .x = p.x, .y = p.normed, .out = p.x);
+    if (s.apart || (is_last && !(s.to_logits && p.stage->is_last)))
+        EMIT(e, add, .x = p.x, .y = p.normed, .out = p.x);
+}
+
+void qrn_forward_logits(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s)
+{
+    struct pass p = begin(e, model, s);
+    const struct qrn_matrix *m = &model->weights.head;
+    struct forms f = {false, QRN_F32};
+    add_form(&p, &f, m);
+    norm_stream(&p, p.normed, model->weights.norm, f);
+    matmul_normed(&p, m, qrn_tensor_2d(QRN_F32, p.w->logits, s.n_tokens, p.c->vocab_size));
 }
 
 void qrn_forward_head(struct qrn_emitter *e, struct qrn_model *model, int64_t n)

@@ -16,9 +16,11 @@ struct qrn_emitter {
 
 /* x = rows of the embedding for work.tables.ids: of the first stage. */
 void qrn_forward_embedding(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s);
-/* x = x + mixer(norm(x)); x = x + mlp(norm(x)); x is whole where a stage ends. */
+/* x = x + mixer(norm(x)); x = x + mlp(norm(x)); x is whole where a stage ends, unless logits follow. */
 void qrn_forward_layer(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s,
                        int64_t i_layer);
+/* logits of all rows of a step, behind its last layer. */
+void qrn_forward_logits(struct qrn_emitter *e, struct qrn_model *model, struct qrn_step_shape s);
 /* logits of rows work.tables.head_rows[0 .. n) of x, and head_normed: their final norm; of the last
  * stage. */
 void qrn_forward_head(struct qrn_emitter *e, struct qrn_model *model, int64_t n);

@@ -18,7 +18,9 @@
 /* What a recording depends on; the same shape is replayed. */
 struct qrn_step_shape {
     int64_t n_tokens, n_seqs, max_pages, n_history;
-    bool apart; /* x is whole between layers */
+    bool apart;     /* x is whole between layers */
+    bool to_logits; /* all rows become logits, in the same recording */
+    bool to_ids;    /* and the likeliest tokens */
 };
 
 /* What changes from step to step.  A shape has its own places for them, one after the other; those of
