@@ -271,11 +271,12 @@ static struct qrn_buffer *take_kept(struct qrn_pool *pool, const struct qrn_devi
 enum qrn_status qrn_pool_acquire(struct qrn_pool *pool, size_t n_bytes, struct qrn_buffer **out,
                                  struct qrn_error *err)
 {
-    return qrn_pool_acquire_on(pool, pool->dev, n_bytes, out, err);
+    return qrn_pool_acquire_on(pool, pool->dev, n_bytes, QRN_POOL_ZEROS, out, err);
 }
 
 enum qrn_status qrn_pool_acquire_on(struct qrn_pool *pool, struct qrn_device *dev, size_t n_bytes,
-                                    struct qrn_buffer **out, struct qrn_error *err)
+                                    enum qrn_pool_contents contents, struct qrn_buffer **out,
+                                    struct qrn_error *err)
 {
     if (n_bytes == 0) return qrn_fail(err, QRN_ERR_ARGUMENT, "a buffer of 0 bytes was asked for");
     const size_t n_reserved = size_class(n_bytes);
@@ -295,7 +296,7 @@ enum qrn_status qrn_pool_acquire_on(struct qrn_pool *pool, struct qrn_device *de
         else
             status = buffer_new(dev, n_bytes, n_reserved, &b, err);
     } else {
-        dev->backend->zero(dev, b->data, n_bytes);
+        if (contents == QRN_POOL_ZEROS) dev->backend->zero(dev, b->data, n_bytes);
         atomic_store(&b->n_references, 1);
     }
     if (status == QRN_OK) {

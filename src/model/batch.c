@@ -10,8 +10,17 @@ static enum qrn_status copy_of(const struct qrn_seq *seq, const struct qrn_stage
                                const struct qrn_buffer *old, struct qrn_buffer **out,
                                struct qrn_error *err)
 {
-    QRN_TRY(qrn_seq_acquire(seq, stage, qrn_buffer_size(old), out, err));
+    QRN_TRY(qrn_seq_acquire_to_fill(seq, stage, qrn_buffer_size(old), out, err));
     return qrn_buffer_copy(*out, 0, old, 0, qrn_buffer_size(old), err);
+}
+
+/* Rows of a chunk for the part to write: what is open is copied. */
+static enum qrn_status own_rows(const struct qrn_seq *seq, const struct qrn_stage *stage,
+                                const struct qrn_buffer *old, struct qrn_buffer **out,
+                                struct qrn_error *err)
+{
+    return seq->n_tokens % QRN_CHUNK ? copy_of(seq, stage, old, out, err)
+                                     : qrn_seq_acquire(seq, stage, stage->sizes.rows, out, err);
 }
 
 /* S0 is read where it is.  Each edge writes a state and begins new rows: fresh ones, so that the chunk
@@ -28,12 +37,13 @@ static enum qrn_status prepare_recurrent(struct qrn_part *p, int i_stage, struct
     const int here = (int)(chunk & 1), next = 1 - here;
     if (!z->n_linear) return QRN_OK;
     if (n_edges >= 1) {
-        QRN_TRY(qrn_seq_acquire(seq, stage, z->state, &fresh->state[next], err));
+        QRN_TRY(qrn_seq_acquire_to_fill(seq, stage, z->state, &fresh->state[next], err));
         QRN_TRY(qrn_seq_acquire(seq, stage, z->rows, &fresh->rows[next], err));
     }
-    if (n_edges >= 2) QRN_TRY(qrn_seq_acquire(seq, stage, z->state, &fresh->state[here], err));
+    if (n_edges >= 2)
+        QRN_TRY(qrn_seq_acquire_to_fill(seq, stage, z->state, &fresh->state[here], err));
     if (n_edges >= 2 || qrn_buffer_is_shared(old->rows[here]))
-        QRN_TRY(copy_of(seq, stage, old->rows[here], &fresh->rows[here], err));
+        QRN_TRY(own_rows(seq, stage, old->rows[here], &fresh->rows[here], err));
     if (p->n > QRN_HISTORY_SLACK || qrn_buffer_is_shared(old->history))
         QRN_TRY(copy_of(seq, stage, old->history, &fresh->history, err));
     return QRN_OK;

@@ -17,7 +17,15 @@ size_t qrn_seq_history_bytes(const struct qrn_seq *seq, const struct qrn_stage *
 enum qrn_status qrn_seq_acquire(const struct qrn_seq *seq, const struct qrn_stage *stage,
                                 size_t n_bytes, struct qrn_buffer **out, struct qrn_error *err)
 {
-    return qrn_pool_acquire_on(seq->model->pool, stage->device, n_bytes, out, err);
+    return qrn_pool_acquire_on(seq->model->pool, stage->device, n_bytes, QRN_POOL_ZEROS, out, err);
+}
+
+enum qrn_status qrn_seq_acquire_to_fill(const struct qrn_seq *seq, const struct qrn_stage *stage,
+                                        size_t n_bytes, struct qrn_buffer **out,
+                                        struct qrn_error *err)
+{
+    return qrn_pool_acquire_on(seq->model->pool, stage->device, n_bytes, QRN_POOL_ANYTHING, out,
+                               err);
 }
 
 void qrn_recurrent_release(struct qrn_recurrent *r)

@@ -50,9 +50,13 @@ static inline int64_t qrn_chunk_of(int64_t position)
 /* Bytes of the history ring of a sequence in a stage. */
 size_t qrn_seq_history_bytes(const struct qrn_seq *seq, const struct qrn_stage *stage);
 
-/* n_bytes of the pool, of the stage's device. */
+/* n_bytes of the pool, of the stage's device: zeros, or what is there, to be written whole before it is read or
+ * saved. */
 enum qrn_status qrn_seq_acquire(const struct qrn_seq *seq, const struct qrn_stage *stage,
                                 size_t n_bytes, struct qrn_buffer **out, struct qrn_error *err);
+enum qrn_status qrn_seq_acquire_to_fill(const struct qrn_seq *seq, const struct qrn_stage *stage,
+                                        size_t n_bytes, struct qrn_buffer **out,
+                                        struct qrn_error *err);
 
 void qrn_recurrent_release(struct qrn_recurrent *r); /* all of it, and zeroes it */
 /* Pages from n on. */

@@ -212,7 +212,7 @@ static enum qrn_status get_whole(struct input *in, const struct qrn_seq *seq, co
     if (!bytes) return qrn_fail(err, QRN_ERR_FORMAT, "saved sequence: the file ends early");
     for (int s = 0; s < seq->model->n_stages; bytes += n_bytes[s++]) {
         if (n_bytes[s] == 0) continue;
-        QRN_TRY(qrn_seq_acquire(seq, &seq->model->stages[s], n_bytes[s], out[s], err));
+        QRN_TRY(qrn_seq_acquire_to_fill(seq, &seq->model->stages[s], n_bytes[s], out[s], err));
         QRN_TRY(qrn_buffer_write(*out[s], 0, bytes, n_bytes[s], err));
     }
     return QRN_OK;

@@ -176,15 +176,15 @@ static void test_pool_of_two(void **state)
     assert_int_equal(qrn_pool_acquire(pool, 4000, &a, &err), QRN_OK);
     void *first = qrn_buffer_data(a);
     qrn_buffer_release(a);
-    assert_int_equal(qrn_pool_acquire_on(pool, devs[1], 4000, &b, &err), QRN_OK);
+    assert_int_equal(qrn_pool_acquire_on(pool, devs[1], 4000, QRN_POOL_ZEROS, &b, &err), QRN_OK);
     assert_ptr_not_equal(qrn_buffer_data(b), first);
     assert_int_equal(qrn_pool_acquire(pool, 4000, &a, &err), QRN_OK);
     assert_ptr_equal(qrn_buffer_data(a), first);
     expect(qrn_buffer_copy(a, 0, b, 0, 16, &err), QRN_ERR_ARGUMENT, &err, "of another");
-    expect(qrn_pool_acquire_on(pool, devs[1], 4000, &c, &err), QRN_ERR_LIMIT, &err,
+    expect(qrn_pool_acquire_on(pool, devs[1], 4000, QRN_POOL_ZEROS, &c, &err), QRN_ERR_LIMIT, &err,
            "of a budget of 10000 are in use");
     qrn_buffer_release(a);
-    assert_int_equal(qrn_pool_acquire_on(pool, devs[1], 5000, &c, &err), QRN_OK);
+    assert_int_equal(qrn_pool_acquire_on(pool, devs[1], 5000, QRN_POOL_ANYTHING, &c, &err), QRN_OK);
     assert_int_equal(qrn_pool_stats(pool).free_bytes, 0);
     qrn_buffer_release(b);
     qrn_buffer_release(c);
