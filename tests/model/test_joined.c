@@ -14,8 +14,8 @@
 enum { N = 5, VOCAB = 96 }; /* tokens */
 
 /* Launches less for a token: two mixers of Gated DeltaNet 5 each, one of attention 7, products and norms from one mixer
- * to the next 6, twice, and to the end 4; with experts 14, twice, and 8. */
-enum { MIXERS = 5 + 5 + 7, SAVED = MIXERS + 6 + 6 + 4, SAVED_MOE = MIXERS + 14 + 14 + 8 };
+ * to the next one, or to the head, 6; with experts 14. */
+enum { MIXERS = 5 + 5 + 7, SAVED = MIXERS + 3 * 6, SAVED_MOE = MIXERS + 3 * 14 };
 
 /* Logits of N tokens, one by one; closes the device. */
 static float *decode(struct qrn_device *dev, const char *file, long *n)
