@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "core/pool.h"
+#include "model/model_impl.h"
 #include "support/temp.h"
 #include "support/toy_model.h"
 
@@ -357,6 +359,58 @@ static void test_fork_shares(void **state)
     qrn_model_close(model);
 }
 
+/* Logits of 200 tokens, and of 70 more on a fork, one by one: over edges, shared rows and several chunks at once. */
+static float *logits_over_edges(struct qrn_model *model)
+{
+    enum { FIRST = 200, THEN = 70, VOCAB = 96 };
+    struct qrn_error err;
+    struct qrn_seq *seq = test_seq(model, 0), *fork;
+    int32_t ids[FIRST];
+    for (int i = 0; i < FIRST; i++) ids[i] = i % VOCAB;
+    float *first = test_append_all(model, seq, ids, FIRST, 0);
+    assert_int_equal(qrn_seq_fork(seq, &fork, &err), QRN_OK);
+    float *then = test_append_all(model, fork, ids, THEN, 1),
+          *all = malloc(sizeof(float) * (FIRST + THEN) * VOCAB);
+    assert_non_null(all);
+    memcpy(all, first, sizeof(float) * FIRST * VOCAB);
+    memcpy(all + FIRST * VOCAB, then, sizeof(float) * THEN * VOCAB);
+    free(first);
+    free(then);
+    qrn_seq_destroy(fork);
+    qrn_seq_destroy(seq);
+    return all;
+}
+
+/* What the pool keeps of a size becomes NaN. */
+static void spoil(struct qrn_model *model, size_t n_bytes)
+{
+    enum { MOST = 4 };
+    struct qrn_error err;
+    struct qrn_buffer *b[MOST];
+    for (int i = 0; i < MOST; i++) {
+        assert_int_equal(
+            qrn_pool_acquire_on(model->pool, dev, n_bytes, QRN_POOL_ANYTHING, &b[i], &err), QRN_OK);
+        memset(qrn_buffer_data(b[i]), 0xff, n_bytes);
+    }
+    for (int i = 0; i < MOST; i++) qrn_buffer_release(b[i]);
+}
+
+/* Memory that was another's and is not zeroed is written before it is read. */
+static void test_memory_of_others(void **state)
+{
+    (void)state;
+    struct qrn_model *model = open_toy((struct qrn_model_options){0});
+    float *want = logits_over_edges(model);
+    spoil(model, model->stages[0].sizes.state);
+    spoil(model, model->stages[0].sizes.rows);
+    spoil(model, model->stages[0].sizes.page);
+    float *got = logits_over_edges(model);
+    assert_memory_equal(got, want, sizeof(float) * 270 * 96);
+    free(got);
+    free(want);
+    qrn_model_close(model);
+}
+
 static void write_file(const char *path, const char *bytes, size_t n)
 {
     FILE *f = fopen(path, "wb");
@@ -504,6 +558,7 @@ int main(void)
         cmocka_unit_test(test_no_allocation_per_token),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_fork_shares),
+        cmocka_unit_test(test_memory_of_others),
         cmocka_unit_test(test_damaged_file),
         cmocka_unit_test(test_only_info),
         cmocka_unit_test(test_other_version),
