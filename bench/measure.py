@@ -25,7 +25,7 @@ class Programs:
 
     def model(self, path, n_prompt=0, n_gen=0, depth=0, threads=None, sequences=None):
         """Tokens a second."""
-        more = ["-B", sequences] if sequences else []
+        more = ["--random"] + (["-B", sequences] if sequences else [])
         text = self.output(self.quern, "bench", path, "-p", n_prompt, "-n", n_gen, "-d", depth,
                            "-r", 1, "-t", threads or self.threads, "-o", "json", *more)
         return json.loads(text)[0]["avg_ts"]

@@ -19,6 +19,8 @@ struct bench {
     int32_t *tokens;            /* [n_tokens] random ones, as many as the longest append */
     int64_t n_tokens, n_seqs;   /* the most */
     struct qrn_append *appends; /* [n_seqs] */
+    int32_t *drawn;             /* [n_seqs] */
+    bool random;                /* tokens are fed, not those that were drawn */
     struct qrn_seq **seqs;
     int64_t *samples_ns; /* [repetitions] */
     bool printed;        /* a row */
@@ -44,19 +46,43 @@ static void fill_tokens(int32_t *tokens, int64_t n, int64_t vocab_size)
     }
 }
 
-/* The same n tokens to each of n_seqs sequences; the token after them is drawn if `draws`. */
-static enum qrn_status append(struct bench *b, struct qrn_seq *const *seqs, int64_t n_seqs,
-                              int64_t first, int64_t n, bool draws, struct qrn_error *err)
+static enum qrn_status append(struct bench *b, int64_t n_seqs, struct qrn_error *err)
 {
-    static const struct qrn_sampling likeliest;
-    for (int64_t i = 0; i < n_seqs; i++)
-        b->appends[i] = (struct qrn_append){
-            .seq = seqs[i],
-            .tokens = b->tokens + first,
-            .n_tokens = n,
-            .sampling = draws ? &likeliest : NULL};
     return qrn_model_append(b->opened.model, b->appends, (size_t)n_seqs, interrupt_requested, NULL,
                             err);
+}
+
+static const struct qrn_sampling likeliest;
+
+/* The same first n tokens to each of n_seqs sequences; the token after them is drawn if `draws`. */
+static enum qrn_status append_first(struct bench *b, struct qrn_seq *const *seqs, int64_t n_seqs,
+                                    int64_t n, bool draws, struct qrn_error *err)
+{
+    for (int64_t i = 0; i < n_seqs; i++)
+        b->appends[i] = (struct qrn_append){.seq = seqs[i],
+                                            .tokens = b->tokens,
+                                            .n_tokens = n,
+                                            .sampling = draws ? &likeliest : NULL};
+    return append(b, n_seqs, err);
+}
+
+/* A token to each, one after the other: from the first random one on those that are drawn, or random ones. */
+static enum qrn_status generate(struct bench *b, int64_t n_gen, int64_t n_seqs,
+                                struct qrn_error *err)
+{
+    enum qrn_status s = QRN_OK;
+    for (int64_t t = 0; t < n_gen && s == QRN_OK; t++) {
+        for (int64_t i = 0; i < n_seqs; i++) {
+            b->drawn[i] = t == 0 || b->random ? b->tokens[t] : b->appends[i].next;
+            b->appends[i] = (struct qrn_append){.seq = b->seqs[i],
+                                                .tokens = &b->drawn[i],
+                                                .n_tokens = 1,
+                                                .sampling = &likeliest,
+                                                .goes_on = !b->random && t < n_gen - 1};
+        }
+        s = append(b, n_seqs, err);
+    }
+    return s;
 }
 
 /* Continues copies of base; the copies and their end are not timed. */
@@ -70,9 +96,8 @@ static enum qrn_status time_once(struct bench *b, const struct qrn_seq *base, in
         n_made += s == QRN_OK;
     }
     const int64_t begin = now_ns();
-    if (s == QRN_OK) s = append(b, b->seqs, n_seqs, 0, n_prompt, true, err);
-    for (int64_t i = 0; i < n_gen && s == QRN_OK; i++)
-        s = append(b, b->seqs, n_seqs, i, 1, true, err);
+    if (s == QRN_OK) s = append_first(b, b->seqs, n_seqs, n_prompt, true, err);
+    if (s == QRN_OK) s = generate(b, n_gen, n_seqs, err);
     *ns = now_ns() - begin;
     for (int64_t i = 0; i < n_made; i++) qrn_seq_destroy(b->seqs[i]);
     return s;
@@ -82,7 +107,7 @@ static enum qrn_status time_all(struct bench *b, const struct bench_test *t, str
 {
     struct qrn_seq *base;
     QRN_TRY(qrn_seq_create(b->opened.model, NULL, &base, err));
-    enum qrn_status s = append(b, &base, 1, 0, t->n_depth, false, err);
+    enum qrn_status s = append_first(b, &base, 1, t->n_depth, false, err);
     int64_t warm_up;
     if (s == QRN_OK)
         s = time_once(b, base, t->n_prompt, t->n_gen > 0 ? 1 : 0, t->n_seqs, &warm_up, err);
@@ -163,10 +188,13 @@ static int prepare(struct bench *b, const struct options *o)
     const int64_t vocab_size = b->opened.info->vocab_size;
     const size_t n_seqs = (size_t)b->n_seqs;
     b->appends = malloc(sizeof *b->appends * n_seqs);
+    b->drawn = malloc(sizeof *b->drawn * n_seqs);
     b->seqs = malloc(sizeof *b->seqs * n_seqs);
     b->tokens = malloc(sizeof *b->tokens * (size_t)(b->n_tokens + 1));
     b->samples_ns = malloc(sizeof *b->samples_ns * (size_t)o->repetitions);
-    if (!b->appends || !b->seqs || !b->tokens || !b->samples_ns) return fail("out of memory");
+    b->random = o->random;
+    if (!b->appends || !b->drawn || !b->seqs || !b->tokens || !b->samples_ns)
+        return fail("out of memory");
     fill_tokens(b->tokens, b->n_tokens, vocab_size);
     return describe(b, o->verbose);
 }
@@ -176,6 +204,7 @@ static void release(struct bench *b)
     free(b->samples_ns);
     free(b->tokens);
     free(b->seqs);
+    free(b->drawn);
     free(b->appends);
     close_model(&b->opened);
 }

@@ -51,8 +51,11 @@ static enum qrn_status feed(struct run *r, const int32_t *tokens, int64_t n_toke
         .n_penalised = o->repeat_last_n,
         .seed = (uint64_t)o->seed,
     };
-    struct qrn_append append = {
-        .seq = r->seq, .tokens = tokens, .n_tokens = n_tokens, .sampling = &sampling};
+    struct qrn_append append = {.seq = r->seq,
+                                .tokens = tokens,
+                                .n_tokens = n_tokens,
+                                .sampling = &sampling,
+                                .goes_on = o->predict < 0 || r->n_made + 1 < o->predict};
     const enum qrn_status s =
         qrn_model_append(r->opened.model, &append, 1, interrupt_requested, NULL, err);
     r->next = append.next;

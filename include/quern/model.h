@@ -171,6 +171,12 @@ struct qrn_append {
                       Hugging Face */
     const struct qrn_sampling *sampling; /* optional: draws the token after the last one, where the
                                             logits are made; they need not be wanted for it */
+    bool goes_on; /* the token drawn is to be all of this sequence's next append, with the same
+                     sampling: a hint that changes no result.  A GPU may begin with it at once,
+                     rather than wait for the host between two tokens.  If it does not come, that
+                     token's time is lost, and its memory counts until another step is asked for.
+                     Needs QRN_LOGITS_NONE, no hidden, one token, no penalties, the same of all
+                     appends of a call; otherwise nothing happens */
     /* results */
     enum qrn_status status; /* of this sequence; the call's own status is the first that failed */
     int64_t n_done;         /* tokens that the sequence took: n_tokens, or fewer when cancelled */

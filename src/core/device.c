@@ -156,6 +156,33 @@ enum qrn_status qrn_device_wait(struct qrn_device *dev, struct qrn_error *err)
     return status;
 }
 
+enum qrn_status qrn_device_send(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                                struct qrn_error *err)
+{
+    pthread_mutex_lock(&dev->lock);
+    const enum qrn_status status = dev->backend->replays->send(dev, to, from, n_bytes, err);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
+}
+
+enum qrn_status qrn_device_fetch(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                                 int turn, struct qrn_error *err)
+{
+    pthread_mutex_lock(&dev->lock);
+    const enum qrn_status status =
+        dev->backend->replays->fetch(dev, to, from, n_bytes, turn, err);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
+}
+
+enum qrn_status qrn_device_wait_fetched(struct qrn_device *dev, int turn, struct qrn_error *err)
+{
+    pthread_mutex_lock(&dev->lock);
+    const enum qrn_status status = dev->backend->replays->wait_fetched(dev, turn, err);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
+}
+
 enum qrn_status qrn_device_memory(struct qrn_device *dev, size_t *n_free, size_t *n_total,
                                   struct qrn_error *err)
 {

@@ -87,6 +87,14 @@ struct qrn_replays {
     /* Queues a copy within the device's memory. */
     enum qrn_status (*copy)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
                             struct qrn_error *err);
+    /* Between recordings, small copies.  Queues a write from memory that the device shares. */
+    enum qrn_status (*send)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                            struct qrn_error *err);
+    /* Queues a read into such memory; waits for that and all that was queued before it, but not for what was queued
+     * since.  turn: 0 or 1, which of two reads it is. */
+    enum qrn_status (*fetch)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                             int turn, struct qrn_error *err);
+    enum qrn_status (*wait_fetched)(struct qrn_device *dev, int turn, struct qrn_error *err);
     /* The device's own clock: from when all that was queued before start is done until all that was
      * queued before stop is, which stop waits for.  Both NULL where there is none. */
     enum qrn_status (*clock_start)(struct qrn_device *dev, struct qrn_error *err);
@@ -136,6 +144,14 @@ enum qrn_status qrn_encoder_queue_range(struct qrn_encoder *enc, size_t begin, s
 enum qrn_status qrn_device_upload(struct qrn_device *dev, void *to, const void *from,
                                   size_t n_bytes, struct qrn_error *err);
 enum qrn_status qrn_device_wait(struct qrn_device *dev, struct qrn_error *err);
+
+/* Small copies from and to memory that the device shares, that is of a struct qrn_staging which is; see struct
+ * qrn_replays, which has to be there. */
+enum qrn_status qrn_device_send(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                                struct qrn_error *err);
+enum qrn_status qrn_device_fetch(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                                 int turn, struct qrn_error *err);
+enum qrn_status qrn_device_wait_fetched(struct qrn_device *dev, int turn, struct qrn_error *err);
 
 /* Whether the host may read and write the device's memory where it lies. */
 static inline bool qrn_device_host_reads(const struct qrn_device *dev)

@@ -14,13 +14,27 @@ static enum qrn_status copy_of(const struct qrn_seq *seq, const struct qrn_stage
     return qrn_buffer_copy(*out, 0, old, 0, qrn_buffer_size(old), err);
 }
 
+/* What the part begins with. */
+static struct qrn_recurrent present(const struct qrn_part *p, int i_stage)
+{
+    struct qrn_recurrent r = p->seq->recurrent[i_stage];
+    if (!p->before) return r;
+    const struct qrn_recurrent *made = &p->before->fresh[i_stage];
+    for (int i = 0; i < 2; i++) {
+        if (made->state[i]) r.state[i] = made->state[i];
+        if (made->rows[i]) r.rows[i] = made->rows[i];
+    }
+    if (made->history) r.history = made->history;
+    return r;
+}
+
 /* Rows of a chunk for the part to write: what is open is copied. */
-static enum qrn_status own_rows(const struct qrn_seq *seq, const struct qrn_stage *stage,
+static enum qrn_status own_rows(const struct qrn_part *p, const struct qrn_stage *stage,
                                 const struct qrn_buffer *old, struct qrn_buffer **out,
                                 struct qrn_error *err)
 {
-    return seq->n_tokens % QRN_CHUNK ? copy_of(seq, stage, old, out, err)
-                                     : qrn_seq_acquire(seq, stage, stage->sizes.rows, out, err);
+    return p->at % QRN_CHUNK ? copy_of(p->seq, stage, old, out, err)
+                             : qrn_seq_acquire(p->seq, stage, stage->sizes.rows, out, err);
 }
 
 /* S0 is read where it is.  Each edge writes a state and begins new rows: fresh ones, so that the chunk
@@ -30,10 +44,10 @@ static enum qrn_status prepare_recurrent(struct qrn_part *p, int i_stage, struct
     const struct qrn_seq *seq = p->seq;
     const struct qrn_stage *stage = &seq->model->stages[i_stage];
     const struct qrn_seq_sizes *z = &stage->sizes;
-    const struct qrn_recurrent *old = &seq->recurrent[i_stage];
+    const struct qrn_recurrent old = present(p, i_stage);
     struct qrn_recurrent *fresh = &p->fresh[i_stage];
-    const int64_t chunk = qrn_chunk_of(seq->n_tokens);
-    const int64_t n_edges = qrn_chunk_of(seq->n_tokens + p->n) - chunk;
+    const int64_t chunk = qrn_chunk_of(p->at);
+    const int64_t n_edges = qrn_chunk_of(p->at + p->n) - chunk;
     const int here = (int)(chunk & 1), next = 1 - here;
     if (!z->n_linear) return QRN_OK;
     if (n_edges >= 1) {
@@ -42,10 +56,10 @@ static enum qrn_status prepare_recurrent(struct qrn_part *p, int i_stage, struct
     }
     if (n_edges >= 2)
         QRN_TRY(qrn_seq_acquire_to_fill(seq, stage, z->state, &fresh->state[here], err));
-    if (n_edges >= 2 || qrn_buffer_is_shared(old->rows[here]))
-        QRN_TRY(own_rows(seq, stage, old->rows[here], &fresh->rows[here], err));
-    if (p->n > QRN_HISTORY_SLACK || qrn_buffer_is_shared(old->history))
-        QRN_TRY(copy_of(seq, stage, old->history, &fresh->history, err));
+    if (n_edges >= 2 || qrn_buffer_is_shared(old.rows[here]))
+        QRN_TRY(own_rows(p, stage, old.rows[here], &fresh->rows[here], err));
+    if (p->n > QRN_HISTORY_SLACK || qrn_buffer_is_shared(old.history))
+        QRN_TRY(copy_of(seq, stage, old.history, &fresh->history, err));
     return QRN_OK;
 }
 
@@ -80,8 +94,8 @@ static enum qrn_status add_page(struct qrn_seq *seq, struct qrn_error *err)
 static enum qrn_status prepare_pages(struct qrn_part *p, struct qrn_error *err)
 {
     struct qrn_seq *seq = p->seq;
-    const int64_t n_pages = (seq->n_tokens + p->n + QRN_CHUNK - 1) / QRN_CHUNK;
-    for (int i = 0; i < seq->model->n_stages && seq->n_tokens % QRN_CHUNK; i++)
+    const int64_t n_pages = (p->at + p->n + QRN_CHUNK - 1) / QRN_CHUNK;
+    for (int i = 0; i < seq->model->n_stages && p->at % QRN_CHUNK; i++)
         QRN_TRY(own_last_page(seq, i, err));
     while (seq->n_pages < n_pages) QRN_TRY(add_page(seq, err));
     return QRN_OK;
@@ -90,7 +104,7 @@ static enum qrn_status prepare_pages(struct qrn_part *p, struct qrn_error *err)
 enum qrn_status qrn_part_prepare(struct qrn_part *p, struct qrn_error *err)
 {
     p->n_pages_before = p->seq->n_pages;
-    enum qrn_status s = qrn_seq_reserve(p->seq, p->seq->n_tokens + p->n, err);
+    enum qrn_status s = qrn_seq_reserve(p->seq, p->at + p->n, err);
     for (int i = 0; i < p->seq->model->n_stages && s == QRN_OK; i++)
         s = prepare_recurrent(p, i, err);
     if (s == QRN_OK) s = prepare_pages(p, err);
@@ -152,22 +166,22 @@ void qrn_part_fill_tables(const struct qrn_part *p, int i_stage, const struct qr
                           int64_t i_seq, int64_t max_pages)
 {
     const struct qrn_seq *seq = p->seq;
-    const struct qrn_recurrent *old = &seq->recurrent[i_stage], *fresh = &p->fresh[i_stage];
-    const int here = (int)(qrn_chunk_of(seq->n_tokens) & 1);
+    const struct qrn_recurrent old = present(p, i_stage), *fresh = &p->fresh[i_stage];
+    const int here = (int)(qrn_chunk_of(p->at) & 1);
     for (int64_t i = 0; i < p->n; i++) {
-        t->ids[p->row + i] = p->append->tokens[p->first + i];
-        t->positions[p->row + i] = (int32_t)(seq->n_tokens + i);
+        t->ids[p->row + i] = p->append ? p->append->tokens[p->first + i] : 0;
+        t->positions[p->row + i] = (int32_t)(p->at + i);
     }
     t->seq_begin[i_seq] = (int32_t)p->row;
     t->seq_begin[i_seq + 1] = (int32_t)(p->row + p->n);
-    t->seq_position[i_seq] = (int32_t)seq->n_tokens;
+    t->seq_position[i_seq] = (int32_t)p->at;
     fill_penalised(p, t->penalised + p->penalised);
-    t->state[3 * i_seq] = address(NULL, old->state[here]);
+    t->state[3 * i_seq] = address(NULL, old.state[here]);
     for (int i = 0; i < 2; i++) {
         t->state[3 * i_seq + 1 + i] = address(fresh->state[i], NULL);
-        t->rows[2 * i_seq + i] = address(fresh->rows[i], old->rows[i]);
+        t->rows[2 * i_seq + i] = address(fresh->rows[i], old.rows[i]);
     }
-    t->history[i_seq] = address(fresh->history, old->history);
+    t->history[i_seq] = address(fresh->history, old.history);
     for (int64_t i = 0; i < max_pages; i++)
         t->pages[i_seq * max_pages + i] =
             i < seq->n_pages ? address(NULL, qrn_seq_page(seq, i)[i_stage]) : 0;

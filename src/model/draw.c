@@ -60,7 +60,7 @@ static enum qrn_status queue_sampled(struct qrn_model *model, struct qrn_part *p
 {
     const struct qrn_stage *last = qrn_model_last(model);
     struct qrn_sample_args a = args_of(model, p->sampling, i_row);
-    a.position = (uint64_t)(p->seq->n_tokens + p->n);
+    a.position = (uint64_t)(p->at + p->n);
     if (p->n_penalised)
         a.history =
             qrn_tensor_1d(QRN_I32, last->work.tables.penalised + p->penalised, p->n_penalised);

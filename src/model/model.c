@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "core/device_impl.h"
-#include "model/batch.h"
+#include "model/ahead.h"
 #include "model/fit.h"
 
 enum { DEFAULT_BATCH = 512, DEFAULT_GPU_BATCH = 2048, LEAST_BATCH = 64, MOST_BATCH = 8192 };
@@ -145,6 +145,8 @@ static enum qrn_status prepare_steps(struct qrn_model *m, struct qrn_error *err)
     const size_t n_parts = (size_t)m->max_batch * sizeof *m->parts;
     m->parts = qrn_alloc_zeroed(&m->host.allocator, n_parts);
     if (!m->parts) return qrn_fail_memory(err, n_parts, "the parts of a step");
+    m->ahead = qrn_alloc_zeroed(&m->host.allocator, sizeof *m->ahead);
+    if (!m->ahead) return qrn_fail_memory(err, sizeof *m->ahead, "a step ahead");
     for (int i = 0; i < m->n_stages; i++) {
         struct qrn_stage *stage = &m->stages[i];
         QRN_TRY(qrn_workspace_init(&stage->work, &m->files.config, stage->device, m->max_batch,
@@ -216,6 +218,7 @@ void qrn_model_close(struct qrn_model *m)
     const struct qrn_allocator a = m->host.allocator;
     for (int i = 0; i < m->n_stages; i++) qrn_workspace_free(&m->stages[i].work);
     qrn_free(&a, m->parts, (size_t)m->max_batch * sizeof *m->parts);
+    qrn_free(&a, m->ahead, sizeof *m->ahead);
     qrn_pool_destroy(m->pool);
     qrn_strfree(&a, m->bits);
     qrn_weights_free(&m->weights);

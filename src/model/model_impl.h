@@ -26,6 +26,7 @@ struct qrn_model {
     struct qrn_pool *pool;  /* states, rows, histories, pages */
     pthread_mutex_t lock;   /* of steps: the workspaces and the recordings */
     struct qrn_part *parts; /* [max_batch] of the batch */
+    struct qrn_ahead *ahead;
 };
 
 static inline struct qrn_stage *qrn_model_last(struct qrn_model *model)

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "core/pool.h"
+#include "model/ahead.h"
 
 size_t qrn_seq_history_bytes(const struct qrn_seq *seq, const struct qrn_stage *stage)
 {
@@ -121,6 +122,7 @@ void qrn_seq_destroy(struct qrn_seq *seq)
 {
     if (!seq) return;
     const struct qrn_allocator *a = &seq->model->host.allocator;
+    qrn_ahead_settle(seq);
     for (int i = 0; i < seq->model->n_stages; i++) qrn_recurrent_release(&seq->recurrent[i]);
     qrn_seq_release_pages(seq, 0);
     qrn_free(a, seq->pages,
@@ -163,6 +165,7 @@ static void share_recurrent(const struct qrn_recurrent *r, struct qrn_recurrent 
 enum qrn_status qrn_seq_fork(const struct qrn_seq *seq, struct qrn_seq **out, struct qrn_error *err)
 {
     struct qrn_seq *copy = NULL;
+    qrn_ahead_settle(seq);
     QRN_TRY(qrn_seq_new(seq->model, seq->max_rollback, &copy, err));
     const enum qrn_status s = qrn_seq_reserve(copy, seq->n_tokens, err);
     if (s != QRN_OK) {
@@ -189,6 +192,7 @@ enum qrn_status qrn_seq_rollback(struct qrn_seq *seq, int64_t n, struct qrn_erro
     if (n > most)
         return qrn_fail(err, QRN_ERR_STATE,
                         "rollback by %" PRId64 " tokens, only %" PRId64 " are kept", n, most);
+    qrn_ahead_settle(seq);
     seq->n_tokens -= n;
     qrn_seq_release_pages(seq, (seq->n_tokens + QRN_CHUNK - 1) / QRN_CHUNK);
     return QRN_OK;

@@ -13,6 +13,7 @@
 #ifndef QUERN_MODEL_SEQ_H
 #define QUERN_MODEL_SEQ_H
 
+#include <stdatomic.h>
 #include "model/model_impl.h"
 
 /* Rows of history beyond what a rollback needs: a step of up to so many tokens overwrites nothing that
@@ -34,6 +35,7 @@ struct qrn_seq {
     struct qrn_recurrent recurrent[QRN_MAX_STAGES];
     struct qrn_buffer **pages; /* [n_pages_reserved][n_stages], NULL where a stage needs none */
     int64_t n_pages, n_pages_reserved;
+    _Atomic bool is_ahead; /* a step of it is queued that nobody has asked for yet (ahead.h) */
 };
 
 /* Page i_page of the first stage; those of the others follow. */

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/checksum.h"
 #include "base/memory.h"
-#include "model/seq.h"
+#include "model/ahead.h"
 
 #define MAGIC "QRNSEQ"
 /* Another with every change of what a buffer holds where. */
@@ -177,6 +177,7 @@ enum qrn_status qrn_seq_save(const struct qrn_seq *seq, const char *path, struct
 {
     enum { PIECE_BYTES = 4 << 20 };
     struct output o = {.hash = QRN_HASH_START};
+    qrn_ahead_settle(seq);
     struct qrn_device *dev = qrn_model_last(seq->model)->device;
     if (!qrn_device_host_reads(dev)) QRN_TRY(qrn_staging_create(dev, PIECE_BYTES, &o.staging, err));
     const enum qrn_status s = save(seq, path, &o, err);

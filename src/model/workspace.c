@@ -115,12 +115,13 @@ size_t qrn_workspace_bytes(const struct qrn_model_config *config, int64_t max_to
 static enum qrn_status reserve_tables(struct qrn_workspace *w, size_t n_bytes,
                                       struct qrn_error *err)
 {
+    const bool is_far = !qrn_device_host_reads(w->device);
     struct qrn_staging staging;
     struct qrn_buffer *memory = NULL;
-    if (n_bytes <= w->staging.n_bytes) return QRN_OK;
-    QRN_TRY(qrn_staging_create(w->device, n_bytes, &staging, err));
-    if (!qrn_device_host_reads(w->device)) {
-        const enum qrn_status s = qrn_buffer_create(w->device, staging.n_bytes, &memory, err);
+    if (n_bytes <= w->table_bytes) return QRN_OK;
+    QRN_TRY(qrn_staging_create(w->device, is_far ? 2 * n_bytes : n_bytes, &staging, err));
+    if (is_far) {
+        const enum qrn_status s = qrn_buffer_create(w->device, n_bytes, &memory, err);
         if (s != QRN_OK) {
             qrn_staging_free(&staging);
             return s;
@@ -129,9 +130,26 @@ static enum qrn_status reserve_tables(struct qrn_workspace *w, size_t n_bytes,
     qrn_staging_free(&w->staging);
     qrn_buffer_release(w->table_memory);
     w->staging = staging;
+    w->table_bytes = n_bytes;
     w->table_memory = memory;
+    w->shares = w->staging.shared && w->results.shared && w->device->backend->replays;
     w->body_shape = (struct qrn_step_shape){0};
     w->head_n = 0;
+    return QRN_OK;
+}
+
+/* Room for logits, or one of what is drawn, and for two that are brought. */
+static enum qrn_status make_results(struct qrn_workspace *w, const struct qrn_model_config *config,
+                                    struct qrn_error *err)
+{
+    struct carver m = {0};
+    for (int i = 0; i < 2; i++) {
+        m = (struct carver){.base = w->results.bytes};
+        (void)carve(&m, QRN_HEAD_ROWS * config->vocab_size, sizeof(float));
+        (void)carve(&m, 1, sizeof *w->drawn);
+        w->brought = carve(&m, 2, sizeof *w->brought);
+        if (!m.base) QRN_TRY(qrn_staging_create(w->device, m.used, &w->results, err));
+    }
     return QRN_OK;
 }
 
@@ -146,12 +164,8 @@ static enum qrn_status init(struct qrn_workspace *w, const struct qrn_model_conf
     if (!w->layer_end) return qrn_fail_memory(err, n_ends, "the layers of a step");
     QRN_TRY(qrn_buffer_create(w->device, n.memory, &w->memory, err));
     lay_out(w, config, &(struct carver){.base = qrn_buffer_data(w->memory)});
+    if (w->has_head && !qrn_device_host_reads(w->device)) QRN_TRY(make_results(w, config, err));
     QRN_TRY(reserve_tables(w, n.tables, err));
-    if (w->has_head && !qrn_device_host_reads(w->device))
-        QRN_TRY(qrn_staging_create(w->device,
-                                   QRN_HEAD_ROWS * (size_t)config->vocab_size * sizeof(float) +
-                                       sizeof *w->drawn,
-                                   &w->results, err));
     QRN_TRY(qrn_encoder_create(w->device, &w->body, err));
     return qrn_encoder_create(w->device, &w->head, err);
 }
@@ -187,26 +201,39 @@ enum qrn_status qrn_workspace_place_tables(struct qrn_workspace *w, struct qrn_s
                                            int64_t n_penalised, struct qrn_error *err)
 {
     const size_t n_bytes = lay_out_tables(shape, n_penalised, NULL).n_bytes;
-    if (n_bytes > w->staging.n_bytes) QRN_TRY(reserve_tables(w, n_bytes + n_bytes / 2, err));
-    w->filled = lay_out_tables(shape, n_penalised, w->staging.bytes);
+    if (n_bytes > w->table_bytes) QRN_TRY(reserve_tables(w, n_bytes + n_bytes / 2, err));
+    if (w->table_memory) w->turn = 1 - w->turn;
+    w->filled =
+        lay_out_tables(shape, n_penalised, w->staging.bytes + (size_t)w->turn * w->table_bytes);
     w->tables = w->filled;
     if (w->table_memory)
         w->tables = lay_out_tables(shape, n_penalised, qrn_buffer_data(w->table_memory));
+    if (shape.from_drawn) w->tables.ids = w->drawn->ids;
     return QRN_OK;
+}
+
+static enum qrn_status send(const struct qrn_workspace *w, void *to, const void *from,
+                            size_t n_bytes, struct qrn_error *err)
+{
+    return w->shares ? qrn_device_send(w->device, to, from, n_bytes, err)
+                     : qrn_device_upload(w->device, to, from, n_bytes, err);
 }
 
 enum qrn_status qrn_workspace_send_tables(struct qrn_workspace *w, struct qrn_error *err)
 {
     if (!w->table_memory) return QRN_OK;
-    return qrn_device_upload(w->device, w->tables.head_rows, w->filled.head_rows, w->filled.n_bytes,
-                             err);
+    return send(w, w->tables.head_rows, w->filled.head_rows, w->filled.n_bytes, err);
 }
 
 enum qrn_status qrn_workspace_send_head_rows(struct qrn_workspace *w, struct qrn_error *err)
 {
     if (!w->table_memory) return QRN_OK;
-    return qrn_device_upload(w->device, w->tables.head_rows, w->filled.head_rows,
-                             QRN_HEAD_ROWS * sizeof(int32_t), err);
+    return send(w, w->tables.head_rows, w->filled.head_rows, QRN_HEAD_ROWS * sizeof(int32_t), err);
+}
+
+enum qrn_status qrn_workspace_send_ids(struct qrn_workspace *w, int64_t n, struct qrn_error *err)
+{
+    return send(w, w->tables.ids, w->filled.ids, (size_t)n * sizeof *w->filled.ids, err);
 }
 
 enum qrn_status qrn_workspace_take_x(struct qrn_workspace *w, const struct qrn_workspace *from,
@@ -228,4 +255,30 @@ enum qrn_status qrn_workspace_fetch(struct qrn_workspace *w, const void *tensor,
     *out = w->results.bytes ? w->results.bytes : tensor;
     return w->results.bytes ? qrn_workspace_read(w, tensor, w->results.bytes, n_bytes, err)
                             : QRN_OK;
+}
+
+enum qrn_status qrn_workspace_bring_drawn(struct qrn_workspace *w, struct qrn_error *err)
+{
+    return qrn_device_fetch(w->device, &w->brought[w->turn], w->drawn, sizeof *w->drawn, w->turn,
+                            err);
+}
+
+enum qrn_status qrn_workspace_take_drawn(struct qrn_workspace *w, int turn,
+                                         const struct qrn_drawn **out, struct qrn_error *err)
+{
+    *out = &w->brought[turn];
+    return qrn_device_wait_fetched(w->device, turn, err);
+}
+
+enum qrn_status qrn_workspace_fetch_drawn(struct qrn_workspace *w, const struct qrn_drawn **out,
+                                          struct qrn_error *err)
+{
+    const void *drawn = NULL;
+    if (w->shares) {
+        QRN_TRY(qrn_workspace_bring_drawn(w, err));
+        return qrn_workspace_take_drawn(w, w->turn, out, err);
+    }
+    const enum qrn_status s = qrn_workspace_fetch(w, w->drawn, sizeof *w->drawn, &drawn, err);
+    *out = drawn;
+    return s;
 }

@@ -18,9 +18,10 @@
 /* What a recording depends on; the same shape is replayed. */
 struct qrn_step_shape {
     int64_t n_tokens, n_seqs, max_pages, n_history;
-    bool apart;     /* x is whole between layers */
-    bool to_logits; /* all rows become logits, in the same recording */
-    bool to_ids;    /* and the likeliest tokens */
+    bool apart;      /* x is whole between layers */
+    bool to_logits;  /* all rows become logits, in the same recording */
+    bool to_ids;     /* and the likeliest tokens */
+    bool from_drawn; /* a token of each sequence, read where the step before has drawn it */
 };
 
 /* What changes from step to step.  A shape has its own places for them, one after the other; those of
@@ -52,9 +53,15 @@ struct qrn_workspace {
     int64_t n_layers;
 
     struct qrn_tables filled, tables; /* by the host; as ops read them */
-    struct qrn_staging staging;       /* behind filled, and behind tables where the host reads */
-    struct qrn_buffer *table_memory;  /* behind tables elsewhere, else NULL */
-    struct qrn_staging results;       /* where logits and ids arrive; unused where the host reads */
+    struct qrn_staging
+        staging; /* behind filled, and behind tables where the host reads; elsewhere steps take turns
+                                   at two places, for one may be on its way when the next is filled */
+    size_t table_bytes; /* of a place */
+    int turn;           /* of the step that was placed last, 0 or 1 */
+    bool shares; /* the device reads and writes staging and results by itself, in what is queued */
+    struct qrn_buffer *table_memory; /* behind tables elsewhere, else NULL */
+    struct qrn_staging results;      /* where logits and ids arrive; unused where the host reads */
+    struct qrn_drawn *brought;       /* [2] of results: of each turn */
 
     struct qrn_buffer *memory; /* of the rest */
     /* activations, float32 [max_tokens, ...] */
@@ -89,6 +96,9 @@ enum qrn_status qrn_workspace_place_tables(struct qrn_workspace *w, struct qrn_s
 enum qrn_status qrn_workspace_send_tables(struct qrn_workspace *w, struct qrn_error *err);
 enum qrn_status qrn_workspace_send_head_rows(struct qrn_workspace *w, struct qrn_error *err);
 
+/* Of a step whose ids are read where they are drawn, and that has no step before it: the first n of filled. */
+enum qrn_status qrn_workspace_send_ids(struct qrn_workspace *w, int64_t n, struct qrn_error *err);
+
 /* Queues a copy of n_bytes from x of a workspace that the host reads, which does not change before the
  * device was waited for. */
 enum qrn_status qrn_workspace_take_x(struct qrn_workspace *w, const struct qrn_workspace *from,
@@ -101,5 +111,14 @@ enum qrn_status qrn_workspace_fetch(struct qrn_workspace *w, const void *tensor,
 /* The same, into memory of the host. */
 enum qrn_status qrn_workspace_read(const struct qrn_workspace *w, const void *tensor, void *out,
                                    size_t n_bytes, struct qrn_error *err);
+
+/* What is drawn, when it is there. */
+enum qrn_status qrn_workspace_fetch_drawn(struct qrn_workspace *w, const struct qrn_drawn **out,
+                                          struct qrn_error *err);
+/* The same in two steps, where w->shares: queues its way to the host; and waits for that of a turn, not for what was
+ * queued since.  It is there until the next but one is brought. */
+enum qrn_status qrn_workspace_bring_drawn(struct qrn_workspace *w, struct qrn_error *err);
+enum qrn_status qrn_workspace_take_drawn(struct qrn_workspace *w, int turn,
+                                         const struct qrn_drawn **out, struct qrn_error *err);
 
 #endif

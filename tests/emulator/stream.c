@@ -243,7 +243,8 @@ EXPORTED CUresult cuEventCreate(CUevent *out, unsigned flags)
 {
     const CUresult state = emulator_context_state();
     if (state != CUDA_SUCCESS) return state;
-    if (flags != CU_EVENT_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
+    if (flags != CU_EVENT_DEFAULT && flags != CU_EVENT_DISABLE_TIMING)
+        return CUDA_ERROR_INVALID_VALUE;
     *out = calloc(1, sizeof **out);
     if (!*out) return CUDA_ERROR_OUT_OF_MEMORY;
     emulator_enter();

@@ -2,6 +2,7 @@
  * The CPU as a device that is far away. */
 #include "support/far_device.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,9 +15,11 @@ struct block {
     size_t n_map, n_bytes;
 };
 
-/* What was queued: a copy, or steps of a recording. */
+/* What was queued: a copy to the device, a copy to the host, or steps of a recording. */
 struct work {
     struct work *next;
+    bool is_fetch;
+    int turn; /* of a fetch */
     char *to;
     const char *from;
     char *was; /* what from held when it was queued */
@@ -32,7 +35,19 @@ static struct {
     struct work *first, **last;
     size_t n_bytes, n_in_use;
     struct far_counts counts;
+    pthread_mutex_t lock; /* recursive */
 } far;
+
+/* Memory is got and given back while another thread works. */
+static void enter(void)
+{
+    assert_int_equal(pthread_mutex_lock(&far.lock), 0);
+}
+
+static void leave(void)
+{
+    assert_int_equal(pthread_mutex_unlock(&far.lock), 0);
+}
 
 static void let(int protection)
 {
@@ -43,17 +58,21 @@ static void let(int protection)
 static enum qrn_status run(struct qrn_device *dev, const struct qrn_step *steps, size_t n_steps,
                            size_t scratch_bytes, struct qrn_error *err)
 {
+    enter();
     let(PROT_READ | PROT_WRITE);
     const enum qrn_status s = far.cpu->execute(dev, steps, n_steps, scratch_bytes, err);
     let(PROT_NONE);
+    leave();
     return s;
 }
 
 static void copy(char *to, const void *from, size_t n_bytes)
 {
+    enter();
     let(PROT_READ | PROT_WRITE);
     memcpy(to, from, n_bytes);
     let(PROT_NONE);
+    leave();
 }
 
 static struct work *add(struct work w)
@@ -62,21 +81,28 @@ static struct work *add(struct work w)
     assert_non_null(copy_of);
     *copy_of = w;
     copy_of->next = NULL;
+    enter();
     *far.last = copy_of;
     far.last = &copy_of->next;
+    leave();
     return copy_of;
 }
 
-static enum qrn_status do_pending(struct qrn_device *dev, struct qrn_error *err)
+/* What comes before `end`, or all (NULL). */
+static enum qrn_status do_until(struct qrn_device *dev, const struct work *end,
+                                struct qrn_error *err)
 {
     enum qrn_status first = QRN_OK;
-    while (far.first) {
+    enter();
+    while (far.first != end) {
         struct work *w = far.first;
         far.first = w->next;
         if (!far.first) far.last = &far.first;
         if (w->steps) {
             const enum qrn_status s = run(dev, w->steps, w->n_steps, w->scratch_bytes, err);
             if (first == QRN_OK) first = s;
+        } else if (w->is_fetch) {
+            copy(w->to, w->from, w->n_bytes);
         } else {
             if (memcmp(w->was, w->from, w->n_bytes) != 0)
                 fail_msg("%s", "what is uploaded has changed before the device was waited for");
@@ -85,7 +111,13 @@ static enum qrn_status do_pending(struct qrn_device *dev, struct qrn_error *err)
         }
         free(w);
     }
+    leave();
     return first;
+}
+
+static enum qrn_status do_pending(struct qrn_device *dev, struct qrn_error *err)
+{
+    return do_until(dev, NULL, err);
 }
 
 /* --- the backend --- */
@@ -101,9 +133,14 @@ static void *far_alloc(struct qrn_device *dev, size_t n_bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     (void)dev;
-    if (n_bytes > far.n_bytes - far.n_in_use) return NULL;
     struct block *b = calloc(1, sizeof *b);
     assert_non_null(b);
+    enter();
+    if (n_bytes > far.n_bytes - far.n_in_use) {
+        leave();
+        free(b);
+        return NULL;
+    }
     b->n_bytes = n_bytes;
     b->n_map = (n_bytes + page - 1) / page * page;
     b->map = mmap(NULL, b->n_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -113,11 +150,13 @@ static void *far_alloc(struct qrn_device *dev, size_t n_bytes)
     far.blocks = b;
     far.n_in_use += n_bytes;
     far.counts.allocations++;
+    leave();
     return b->map;
 }
 
 static void far_free(struct qrn_device *dev, void *memory, size_t n_bytes)
 {
+    enter();
     assert_int_equal(do_pending(dev, NULL), QRN_OK);
     for (struct block **p = &far.blocks; *p; p = &(*p)->next) {
         struct block *b = *p;
@@ -128,6 +167,7 @@ static void far_free(struct qrn_device *dev, void *memory, size_t n_bytes)
         far.counts.allocations--;
         (void)munmap(b->map, b->n_map);
         free(b);
+        leave();
         return;
     }
     fail_msg("%s", "memory is freed that was not allocated");
@@ -135,10 +175,12 @@ static void far_free(struct qrn_device *dev, void *memory, size_t n_bytes)
 
 static void far_zero(struct qrn_device *dev, void *memory, size_t n_bytes)
 {
+    enter();
     assert_int_equal(do_pending(dev, NULL), QRN_OK);
     let(PROT_READ | PROT_WRITE);
     memset(memory, 0, n_bytes);
     let(PROT_NONE);
+    leave();
 }
 
 static enum qrn_status upload(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
@@ -173,7 +215,6 @@ static enum qrn_status read_bytes(struct qrn_device *dev, void *to, const void *
                                   size_t n_bytes, struct qrn_error *err)
 {
     far.counts.reads++;
-    far.counts.read_bytes += n_bytes;
     QRN_TRY(do_pending(dev, err));
     copy(to, from, n_bytes);
     return QRN_OK;
@@ -238,6 +279,26 @@ static void forget(struct qrn_device *dev, void *recorded)
     assert_int_equal(do_pending(dev, NULL), QRN_OK);
 }
 
+static enum qrn_status fetch(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
+                             int turn, struct qrn_error *err)
+{
+    (void)dev;
+    (void)err;
+    memset(to, 0xff, n_bytes);
+    (void)add(
+        (struct work){.is_fetch = true, .turn = turn, .to = to, .from = from, .n_bytes = n_bytes});
+    far.counts.fetches++;
+    far.counts.fetched_bytes += n_bytes;
+    return QRN_OK;
+}
+
+static enum qrn_status wait_fetched(struct qrn_device *dev, int turn, struct qrn_error *err)
+{
+    const struct work *w = far.first;
+    while (w && !(w->is_fetch && w->turn == turn)) w = w->next;
+    return w ? do_until(dev, w->next, err) : QRN_OK;
+}
+
 static const struct qrn_copies copies = {
     .upload = upload,
     .wait = wait_for_all,
@@ -249,13 +310,23 @@ static const struct qrn_copies copies = {
     .state = state,
     .memory = memory_left,
 };
-static const struct qrn_replays replays = {.queue = execute, .submit = submit, .forget = forget};
+static const struct qrn_replays replays = {.queue = execute,
+                                           .submit = submit,
+                                           .forget = forget,
+                                           .send = upload,
+                                           .fetch = fetch,
+                                           .wait_fetched = wait_fetched};
 
 struct qrn_device *far_device_open(int n_threads, size_t n_bytes)
 {
     const struct qrn_device_options o = {.n_threads = n_threads};
     struct qrn_device *dev;
     struct qrn_error err;
+    pthread_mutexattr_t recursive;
+    assert_int_equal(pthread_mutexattr_init(&recursive), 0);
+    assert_int_equal(pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE), 0);
+    assert_int_equal(pthread_mutex_init(&far.lock, &recursive), 0);
+    (void)pthread_mutexattr_destroy(&recursive);
     if (qrn_device_open(&o, &dev, &err) != QRN_OK) fail_msg("%s", err.text);
     far.cpu = dev->backend;
     far.backend = *far.cpu;
@@ -282,6 +353,7 @@ void far_device_close(struct qrn_device *dev)
     assert_int_equal(far.counts.allocations, 0);
     dev->backend = far.cpu;
     qrn_device_close(dev);
+    (void)pthread_mutex_destroy(&far.lock);
 }
 
 struct far_counts far_device_counts(void)

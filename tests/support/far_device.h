@@ -11,10 +11,11 @@
 struct qrn_device *far_device_open(int n_threads, size_t n_bytes);
 void far_device_close(struct qrn_device *dev);
 
-/* Since it was opened: times that somebody waited, copies from and to the host, recordings run. */
+/* Since it was opened: times that somebody waited for all, copies from and to the host, reads that were queued, recordings
+ * run. */
 struct far_counts {
-    long waits, uploads, writes, reads, submits, allocations;
-    size_t read_bytes;
+    long waits, uploads, writes, reads, fetches, submits, allocations;
+    size_t fetched_bytes;
 };
 struct far_counts far_device_counts(void);
 

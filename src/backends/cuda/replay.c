@@ -200,6 +200,9 @@ const struct qrn_replays qrn_cuda_replays = {
     .submit = submit,
     .forget = forget,
     .copy = qrn_cuda_queue_copy,
+    .send = qrn_cuda_send,
+    .fetch = qrn_cuda_fetch,
+    .wait_fetched = qrn_cuda_wait_fetched,
     .clock_start = qrn_cuda_clock_start,
     .clock_stop = qrn_cuda_clock_stop,
 };
