@@ -156,29 +156,27 @@ enum qrn_status qrn_device_wait(struct qrn_device *dev, struct qrn_error *err)
     return status;
 }
 
-enum qrn_status qrn_device_send(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
-                                struct qrn_error *err)
+enum qrn_status qrn_device_copy_shared(struct qrn_device *dev, struct qrn_shared_copy copy,
+                                       struct qrn_error *err)
 {
     pthread_mutex_lock(&dev->lock);
-    const enum qrn_status status = dev->backend->replays->send(dev, to, from, n_bytes, err);
+    const enum qrn_status status = dev->backend->replays->copy_shared(dev, copy, err);
     pthread_mutex_unlock(&dev->lock);
     return status;
 }
 
-enum qrn_status qrn_device_fetch(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
-                                 int turn, struct qrn_error *err)
+enum qrn_status qrn_device_note(struct qrn_device *dev, int turn, struct qrn_error *err)
 {
     pthread_mutex_lock(&dev->lock);
-    const enum qrn_status status =
-        dev->backend->replays->fetch(dev, to, from, n_bytes, turn, err);
+    const enum qrn_status status = dev->backend->replays->note(dev, turn, err);
     pthread_mutex_unlock(&dev->lock);
     return status;
 }
 
-enum qrn_status qrn_device_wait_fetched(struct qrn_device *dev, int turn, struct qrn_error *err)
+enum qrn_status qrn_device_wait_noted(struct qrn_device *dev, int turn, struct qrn_error *err)
 {
     pthread_mutex_lock(&dev->lock);
-    const enum qrn_status status = dev->backend->replays->wait_fetched(dev, turn, err);
+    const enum qrn_status status = dev->backend->replays->wait_noted(dev, turn, err);
     pthread_mutex_unlock(&dev->lock);
     return status;
 }

@@ -21,6 +21,19 @@ struct qrn_step {
 };
 #define QRN_ALL_LANES (-1)
 
+/* A small copy from or to memory of the host that the device shares; n_bytes 0: none. */
+struct qrn_shared_copy {
+    void *to;
+    const void *from;
+    size_t n_bytes;
+};
+
+struct qrn_recording {
+    const struct qrn_step *steps;
+    size_t n_steps, scratch_bytes;
+    struct qrn_shared_copy first, last; /* before all steps, behind all */
+};
+
 struct qrn_copies;
 struct qrn_replays;
 
@@ -80,21 +93,19 @@ struct qrn_replays {
                              size_t scratch_bytes, struct qrn_error *err);
     /* As queue, for steps begin .. end - 1 of a recording; *recorded is the backend's and NULL at
      * first.  Steps that were submitted once do not change until they are forgotten. */
-    enum qrn_status (*submit)(struct qrn_device *dev, const struct qrn_step *steps, size_t begin,
-                              size_t end, size_t scratch_bytes, void **recorded,
-                              struct qrn_error *err);
+    enum qrn_status (*submit)(struct qrn_device *dev, const struct qrn_recording *recording,
+                              size_t begin, size_t end, void **recorded, struct qrn_error *err);
     void (*forget)(struct qrn_device *dev, void *recorded);
     /* Queues a copy within the device's memory. */
     enum qrn_status (*copy)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
                             struct qrn_error *err);
-    /* Between recordings, small copies.  Queues a write from memory that the device shares. */
-    enum qrn_status (*send)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
-                            struct qrn_error *err);
-    /* Queues a read into such memory; waits for that and all that was queued before it, but not for what was queued
-     * since.  turn: 0 or 1, which of two reads it is. */
-    enum qrn_status (*fetch)(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
-                             int turn, struct qrn_error *err);
-    enum qrn_status (*wait_fetched)(struct qrn_device *dev, int turn, struct qrn_error *err);
+    /* Queues a copy that is no part of a recording. */
+    enum qrn_status (*copy_shared)(struct qrn_device *dev, struct qrn_shared_copy copy,
+                                   struct qrn_error *err);
+    /* Notes that all is done which was queued so far; waits for that, and not for what was queued since.  turn: 0 or
+     * 1, which of two notes it is. */
+    enum qrn_status (*note)(struct qrn_device *dev, int turn, struct qrn_error *err);
+    enum qrn_status (*wait_noted)(struct qrn_device *dev, int turn, struct qrn_error *err);
     /* The device's own clock: from when all that was queued before start is done until all that was
      * queued before stop is, which stop waits for.  Both NULL where there is none. */
     enum qrn_status (*clock_start)(struct qrn_device *dev, struct qrn_error *err);
@@ -145,13 +156,14 @@ enum qrn_status qrn_device_upload(struct qrn_device *dev, void *to, const void *
                                   size_t n_bytes, struct qrn_error *err);
 enum qrn_status qrn_device_wait(struct qrn_device *dev, struct qrn_error *err);
 
-/* Small copies from and to memory that the device shares, that is of a struct qrn_staging which is; see struct
+/* Copies with memory that the device shares, that is of a struct qrn_staging which is, and notes: see struct
  * qrn_replays, which has to be there. */
-enum qrn_status qrn_device_send(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
-                                struct qrn_error *err);
-enum qrn_status qrn_device_fetch(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
-                                 int turn, struct qrn_error *err);
-enum qrn_status qrn_device_wait_fetched(struct qrn_device *dev, int turn, struct qrn_error *err);
+void qrn_encoder_set_copies(struct qrn_encoder *enc, struct qrn_shared_copy first,
+                            struct qrn_shared_copy last); /* until it is reset */
+enum qrn_status qrn_device_copy_shared(struct qrn_device *dev, struct qrn_shared_copy copy,
+                                       struct qrn_error *err);
+enum qrn_status qrn_device_note(struct qrn_device *dev, int turn, struct qrn_error *err);
+enum qrn_status qrn_device_wait_noted(struct qrn_device *dev, int turn, struct qrn_error *err);
 
 /* Whether the host may read and write the device's memory where it lies. */
 static inline bool qrn_device_host_reads(const struct qrn_device *dev)

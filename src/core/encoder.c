@@ -9,6 +9,7 @@ struct qrn_encoder {
     struct qrn_step *steps;
     size_t n_steps, n_steps_reserved;
     struct qrn_plan plan;
+    struct qrn_shared_copy first, last;
     void *recorded;           /* the backend's, see struct qrn_replays */
     struct qrn_error failure; /* status QRN_OK: none */
 };
@@ -46,7 +47,15 @@ void qrn_encoder_reset(struct qrn_encoder *enc)
     }
     qrn_plan_reset(&enc->plan);
     enc->n_steps = 0;
+    enc->first = enc->last = (struct qrn_shared_copy){0};
     enc->failure.status = QRN_OK;
+}
+
+void qrn_encoder_set_copies(struct qrn_encoder *enc, struct qrn_shared_copy first,
+                            struct qrn_shared_copy last)
+{
+    enc->first = first;
+    enc->last = last;
 }
 
 void qrn_encoder_destroy(struct qrn_encoder *enc)
@@ -126,18 +135,21 @@ static enum qrn_status submit(struct qrn_encoder *enc, size_t begin, size_t end,
     QRN_TRY(check_data(enc, begin, end, err));
     struct qrn_device *dev = enc->dev;
     const struct qrn_backend *b = dev->backend;
-    const size_t scratch_bytes = enc->plan.scratch_bytes;
+    const struct qrn_recording r = {.steps = enc->steps,
+                                    .n_steps = enc->n_steps,
+                                    .scratch_bytes = enc->plan.scratch_bytes,
+                                    .first = enc->first,
+                                    .last = enc->last};
     enum qrn_status status;
     pthread_mutex_lock(&dev->lock);
     if (b->replays) {
-        status =
-            b->replays->submit(dev, enc->steps, begin, end, scratch_bytes, &enc->recorded, err);
+        status = b->replays->submit(dev, &r, begin, end, &enc->recorded, err);
         if (waits) {
             const enum qrn_status waited = b->copies->wait(dev, status == QRN_OK ? err : NULL);
             if (status == QRN_OK) status = waited;
         }
     } else {
-        status = b->execute(dev, enc->steps + begin, end - begin, scratch_bytes, err);
+        status = b->execute(dev, r.steps + begin, end - begin, r.scratch_bytes, err);
     }
     pthread_mutex_unlock(&dev->lock);
     return status;

@@ -20,8 +20,9 @@ bool qrn_device_has_clock(const struct qrn_device *dev)
 
 static enum qrn_status submit(struct qrn_timing *t, struct qrn_error *err)
 {
-    return t->dev->backend->replays->submit(t->dev, t->steps, 0, t->n, t->scratch_bytes,
-                                            &t->recorded, err);
+    const struct qrn_recording r = {
+        .steps = t->steps, .n_steps = t->n, .scratch_bytes = t->scratch_bytes};
+    return t->dev->backend->replays->submit(t->dev, &r, 0, t->n, &t->recorded, err);
 }
 
 /* Also after a failure, so that nothing is under way; the first failure counts. */

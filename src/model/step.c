@@ -65,24 +65,26 @@ static void record_logits(const struct qrn_batch *b, struct qrn_emitter *e)
     qrn_forward_logits(e, b->model, b->shape);
     if (b->shape.to_ids) {
         const struct qrn_argmax_args a = qrn_draw_likeliest(b->model, 0, b->shape.n_tokens);
-        qrn_op_record(w->body, QRN_OP_argmax, &a);
+        qrn_op_record(e->encoder, QRN_OP_argmax, &a);
     }
-    w->layer_end[e->stage->end - e->stage->begin] = qrn_encoder_n_ops(w->body);
+    qrn_workspace_body(w)->layer_end[e->stage->end - e->stage->begin] =
+        qrn_encoder_n_ops(e->encoder);
 }
 
 static void record_body(const struct qrn_batch *b, struct qrn_stage *stage)
 {
-    struct qrn_workspace *w = &stage->work;
-    struct qrn_emitter e = {.stage = stage, .encoder = w->body};
-    qrn_encoder_reset(w->body);
+    struct qrn_body *body = qrn_workspace_body(&stage->work);
+    struct qrn_emitter e = {.stage = stage, .encoder = body->encoder};
+    qrn_encoder_reset(body->encoder);
+    qrn_workspace_record_copies(&stage->work, b->shape.to_ids);
     if (stage->begin == 0) qrn_forward_embedding(&e, b->model, b->shape);
-    w->layer_end[0] = qrn_encoder_n_ops(w->body);
+    body->layer_end[0] = qrn_encoder_n_ops(body->encoder);
     for (int64_t i = stage->begin; i < stage->end; i++) {
         qrn_forward_layer(&e, b->model, b->shape, i);
-        w->layer_end[i - stage->begin + 1] = qrn_encoder_n_ops(w->body);
+        body->layer_end[i - stage->begin + 1] = qrn_encoder_n_ops(body->encoder);
     }
     if (stage->is_last && b->shape.to_logits) record_logits(b, &e);
-    w->body_shape = b->shape;
+    body->shape = b->shape;
 }
 
 enum qrn_status qrn_model_check_kernels(struct qrn_model *model, struct qrn_stage *stage,
@@ -98,7 +100,7 @@ enum qrn_status qrn_model_check_kernels(struct qrn_model *model, struct qrn_stag
     struct qrn_emitter head = {.stage = stage, .encoder = w->head};
     QRN_TRY(qrn_workspace_place_tables(w, b.shape, 0, err));
     record_body(&b, stage);
-    QRN_TRY(qrn_encoder_queue_range(w->body, 0, 0, err));
+    QRN_TRY(qrn_encoder_queue_range(qrn_workspace_body(w)->encoder, 0, 0, err));
     if (!stage->is_last) return QRN_OK;
     qrn_encoder_reset(w->head);
     qrn_forward_head(&head, model, 1);
@@ -118,24 +120,24 @@ static int64_t layers_at_once(const struct qrn_batch *b, const struct qrn_stage 
     return b->wants_hidden || n_tokens > most ? 1 : most / n_tokens;
 }
 
-static enum qrn_status run_layers_apart(const struct qrn_batch *b, const struct qrn_stage *stage,
+static enum qrn_status run_layers_apart(const struct qrn_batch *b, struct qrn_stage *stage,
                                         struct qrn_error *err)
 {
-    const struct qrn_workspace *w = &stage->work;
+    const struct qrn_body *body = qrn_workspace_body(&stage->work);
     const int64_t n_layers = stage->end - stage->begin, step = layers_at_once(b, stage);
     const int64_t ahead = QUEUED_TOKENS / b->shape.n_tokens + 1;
     size_t done = 0;
     for (int64_t i = 0; i < n_layers; i += step) {
         const int64_t end = n_layers - i < step ? n_layers : i + step;
         if (b->wants_hidden) { /* x is what the layers before left */
-            QRN_TRY(qrn_encoder_queue_range(w->body, done, w->layer_end[i], err));
-            done = w->layer_end[i];
+            QRN_TRY(qrn_encoder_queue_range(body->encoder, done, body->layer_end[i], err));
+            done = body->layer_end[i];
             QRN_TRY(keep_hidden(b, stage, stage->begin + i, err));
         }
         if (i && i / ahead != (i - step) / ahead) QRN_TRY(qrn_device_wait(stage->device, err));
         QRN_TRY(qrn_step_ask_cancel(b, err));
-        QRN_TRY(qrn_encoder_queue_range(w->body, done, w->layer_end[end], err));
-        done = w->layer_end[end];
+        QRN_TRY(qrn_encoder_queue_range(body->encoder, done, body->layer_end[end], err));
+        done = body->layer_end[end];
     }
     return QRN_OK;
 }
@@ -143,13 +145,13 @@ static enum qrn_status run_layers_apart(const struct qrn_batch *b, const struct 
 static enum qrn_status run_recorded(const struct qrn_batch *b, struct qrn_stage *stage,
                                     struct qrn_error *err)
 {
-    struct qrn_workspace *w = &stage->work;
-    if (!same_shape(w->body_shape, b->shape)) record_body(b, stage);
+    struct qrn_body *body = qrn_workspace_body(&stage->work);
+    if (!same_shape(body->shape, b->shape)) record_body(b, stage);
     const enum qrn_status s =
         b->cancel || b->wants_hidden
             ? run_layers_apart(b, stage, err)
-            : qrn_encoder_queue_range(w->body, 0, qrn_encoder_n_ops(w->body), err);
-    if (s != QRN_OK) w->body_shape = (struct qrn_step_shape){0};
+            : qrn_encoder_queue_range(body->encoder, 0, qrn_encoder_n_ops(body->encoder), err);
+    if (s != QRN_OK) body->shape = (struct qrn_step_shape){0};
     return s;
 }
 
@@ -258,7 +260,7 @@ static enum qrn_status draw(struct qrn_model *model, const struct targets *t, bo
     for (int64_t i = 0; i < t->n; i++) any = any || t->drawing[i];
     if (!any) return QRN_OK;
     if (!is_queued) QRN_TRY(qrn_draw_queue(model, t->drawing, t->n, err));
-    QRN_TRY(qrn_workspace_fetch_drawn(w, &drawn, err));
+    QRN_TRY(qrn_workspace_fetch_drawn(w, is_queued, &drawn, err));
     for (int64_t i = 0; i < t->n; i++)
         if (t->drawing[i]) qrn_draw_deliver(t->drawing[i], drawn, i);
     return QRN_OK;
@@ -291,7 +293,7 @@ static void join_logits(struct qrn_batch *b, const struct targets *t)
 static enum qrn_status send_tables(const struct qrn_batch *b, struct qrn_error *err)
 {
     for (int s = 0; s < b->model->n_stages; s++)
-        QRN_TRY(qrn_workspace_send_tables(&b->model->stages[s].work, err));
+        QRN_TRY(qrn_workspace_send_tables(&b->model->stages[s].work, !b->model->direct, err));
     return QRN_OK;
 }
 
@@ -327,5 +329,5 @@ enum qrn_status qrn_step_queue(struct qrn_batch *b, bool ids_known, struct qrn_e
     if (ids_known) QRN_TRY(qrn_workspace_send_ids(w, b->n_parts, err));
     QRN_TRY(run_stages(b, err));
     if (!b->shape.to_ids) QRN_TRY(qrn_draw_queue(b->model, drawing, b->n_parts, err));
-    return qrn_workspace_bring_drawn(w, err);
+    return qrn_workspace_bring_drawn(w, b->shape.to_ids, err);
 }

@@ -133,7 +133,7 @@ static enum qrn_status reserve_tables(struct qrn_workspace *w, size_t n_bytes,
     w->table_bytes = n_bytes;
     w->table_memory = memory;
     w->shares = w->staging.shared && w->results.shared && w->device->backend->replays;
-    w->body_shape = (struct qrn_step_shape){0};
+    for (int i = 0; i < 2; i++) w->bodies[i].shape = (struct qrn_step_shape){0};
     w->head_n = 0;
     return QRN_OK;
 }
@@ -153,20 +153,29 @@ static enum qrn_status make_results(struct qrn_workspace *w, const struct qrn_mo
     return QRN_OK;
 }
 
+static size_t ends_bytes(const struct qrn_workspace *w)
+{
+    return (size_t)(w->n_layers + 1) * sizeof(size_t);
+}
+
+static enum qrn_status make_body(struct qrn_workspace *w, struct qrn_body *b, struct qrn_error *err)
+{
+    b->layer_end = qrn_alloc_zeroed(&w->allocator, ends_bytes(w));
+    if (!b->layer_end) return qrn_fail_memory(err, ends_bytes(w), "the layers of a step");
+    return qrn_encoder_create(w->device, &b->encoder, err);
+}
+
 static enum qrn_status init(struct qrn_workspace *w, const struct qrn_model_config *config,
                             struct qrn_error *err)
 {
     const struct extent n = measure(config, w->max_tokens, w->has_head);
-    const size_t n_ends = (size_t)(config->n_layers + 1) * sizeof *w->layer_end;
     w->n_bytes = n.memory + n.tables;
     w->n_layers = config->n_layers;
-    w->layer_end = qrn_alloc_zeroed(&w->allocator, n_ends);
-    if (!w->layer_end) return qrn_fail_memory(err, n_ends, "the layers of a step");
     QRN_TRY(qrn_buffer_create(w->device, n.memory, &w->memory, err));
     lay_out(w, config, &(struct carver){.base = qrn_buffer_data(w->memory)});
     if (w->has_head && !qrn_device_host_reads(w->device)) QRN_TRY(make_results(w, config, err));
     QRN_TRY(reserve_tables(w, n.tables, err));
-    QRN_TRY(qrn_encoder_create(w->device, &w->body, err));
+    for (int i = 0; i < 2; i++) QRN_TRY(make_body(w, &w->bodies[i], err));
     return qrn_encoder_create(w->device, &w->head, err);
 }
 
@@ -185,13 +194,15 @@ enum qrn_status qrn_workspace_init(struct qrn_workspace *w, const struct qrn_mod
 
 void qrn_workspace_free(struct qrn_workspace *w)
 {
-    qrn_encoder_destroy(w->body);
+    for (int i = 0; i < 2; i++) {
+        qrn_encoder_destroy(w->bodies[i].encoder);
+        qrn_free(&w->allocator, w->bodies[i].layer_end, ends_bytes(w));
+    }
     qrn_encoder_destroy(w->head);
     qrn_staging_free(&w->results);
     qrn_staging_free(&w->staging);
     qrn_buffer_release(w->table_memory);
     qrn_buffer_release(w->memory);
-    qrn_free(&w->allocator, w->layer_end, (size_t)(w->n_layers + 1) * sizeof *w->layer_end);
     *w = (struct qrn_workspace){0};
 }
 
@@ -212,17 +223,38 @@ enum qrn_status qrn_workspace_place_tables(struct qrn_workspace *w, struct qrn_s
     return QRN_OK;
 }
 
+/* Of tables, what ops of a recording read: all but penalised. */
+static size_t recorded_bytes(const struct qrn_tables *t)
+{
+    return (size_t)((const char *)t->penalised - (const char *)t->head_rows);
+}
+
+void qrn_workspace_record_copies(struct qrn_workspace *w, bool draws)
+{
+    struct qrn_shared_copy tables = {w->tables.head_rows, w->filled.head_rows,
+                                     recorded_bytes(&w->filled)},
+                           drawn = {0};
+    if (!w->shares) return;
+    if (draws) drawn = (struct qrn_shared_copy){&w->brought[w->turn], w->drawn, sizeof *w->drawn};
+    qrn_encoder_set_copies(qrn_workspace_body(w)->encoder, tables, drawn);
+}
+
 static enum qrn_status send(const struct qrn_workspace *w, void *to, const void *from,
                             size_t n_bytes, struct qrn_error *err)
 {
-    return w->shares ? qrn_device_send(w->device, to, from, n_bytes, err)
-                     : qrn_device_upload(w->device, to, from, n_bytes, err);
+    if (n_bytes == 0) return QRN_OK;
+    return w->shares
+               ? qrn_device_copy_shared(w->device, (struct qrn_shared_copy){to, from, n_bytes}, err)
+               : qrn_device_upload(w->device, to, from, n_bytes, err);
 }
 
-enum qrn_status qrn_workspace_send_tables(struct qrn_workspace *w, struct qrn_error *err)
+enum qrn_status qrn_workspace_send_tables(struct qrn_workspace *w, bool is_recorded,
+                                          struct qrn_error *err)
 {
+    const size_t there = is_recorded && w->shares ? recorded_bytes(&w->filled) : 0;
     if (!w->table_memory) return QRN_OK;
-    return send(w, w->tables.head_rows, w->filled.head_rows, w->filled.n_bytes, err);
+    return send(w, (char *)w->tables.head_rows + there, (const char *)w->filled.head_rows + there,
+                w->filled.n_bytes - there, err);
 }
 
 enum qrn_status qrn_workspace_send_head_rows(struct qrn_workspace *w, struct qrn_error *err)
@@ -257,25 +289,26 @@ enum qrn_status qrn_workspace_fetch(struct qrn_workspace *w, const void *tensor,
                             : QRN_OK;
 }
 
-enum qrn_status qrn_workspace_bring_drawn(struct qrn_workspace *w, struct qrn_error *err)
+enum qrn_status qrn_workspace_bring_drawn(struct qrn_workspace *w, bool is_recorded,
+                                          struct qrn_error *err)
 {
-    return qrn_device_fetch(w->device, &w->brought[w->turn], w->drawn, sizeof *w->drawn, w->turn,
-                            err);
+    if (!is_recorded) QRN_TRY(send(w, &w->brought[w->turn], w->drawn, sizeof *w->drawn, err));
+    return qrn_device_note(w->device, w->turn, err);
 }
 
 enum qrn_status qrn_workspace_take_drawn(struct qrn_workspace *w, int turn,
                                          const struct qrn_drawn **out, struct qrn_error *err)
 {
     *out = &w->brought[turn];
-    return qrn_device_wait_fetched(w->device, turn, err);
+    return qrn_device_wait_noted(w->device, turn, err);
 }
 
-enum qrn_status qrn_workspace_fetch_drawn(struct qrn_workspace *w, const struct qrn_drawn **out,
-                                          struct qrn_error *err)
+enum qrn_status qrn_workspace_fetch_drawn(struct qrn_workspace *w, bool is_recorded,
+                                          const struct qrn_drawn **out, struct qrn_error *err)
 {
     const void *drawn = NULL;
     if (w->shares) {
-        QRN_TRY(qrn_workspace_bring_drawn(w, err));
+        QRN_TRY(qrn_workspace_bring_drawn(w, is_recorded, err));
         return qrn_workspace_take_drawn(w, w->turn, out, err);
     }
     const enum qrn_status s = qrn_workspace_fetch(w, w->drawn, sizeof *w->drawn, &drawn, err);

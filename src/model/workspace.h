@@ -43,22 +43,28 @@ struct qrn_drawn {
     float probabilities[QRN_HEAD_ROWS]; /* NaN: none to draw; plain draws: the logit (draw.c) */
 };
 
+/* A recording of a stage's layers. */
+struct qrn_body {
+    struct qrn_encoder *encoder;
+    struct qrn_step_shape shape; /* what is recorded; n_tokens 0: nothing */
+    size_t *layer_end;           /* [n_layers + 1] ops before the layers and after each */
+};
+
 struct qrn_workspace {
     struct qrn_device *device;
     int64_t max_tokens;
     bool has_head;  /* and what follows the layers: head_normed, logits, drawn */
     size_t n_bytes; /* of all that is here */
 
-    size_t *layer_end; /* [n_layers + 1] ops recorded before the stage's layers and after each */
     int64_t n_layers;
 
     struct qrn_tables filled, tables; /* by the host; as ops read them */
-    struct qrn_staging
-        staging; /* behind filled, and behind tables where the host reads; elsewhere steps take turns
-                                   at two places, for one may be on its way when the next is filled */
-    size_t table_bytes; /* of a place */
-    int turn;           /* of the step that was placed last, 0 or 1 */
-    bool shares; /* the device reads and writes staging and results by itself, in what is queued */
+    struct qrn_staging staging;       /* behind filled, and behind tables where the host reads */
+    size_t table_bytes; /* of a place for tables, of which staging has two elsewhere */
+    int turn; /* steps take turns at places and recordings there, for one may be under way when the next is filled: of the
+                    step that was placed last, 0 or 1 */
+    bool
+        shares; /* recordings copy tables from staging, and what is drawn to results, by themselves */
     struct qrn_buffer *table_memory; /* behind tables elsewhere, else NULL */
     struct qrn_staging results;      /* where logits and ids arrive; unused where the host reads */
     struct qrn_drawn *brought;       /* [2] of results: of each turn */
@@ -72,9 +78,9 @@ struct qrn_workspace {
     float *head_normed, *logits; /* [QRN_HEAD_ROWS, d_model], [QRN_HEAD_ROWS, vocab_size] */
     struct qrn_drawn *drawn;
 
-    struct qrn_encoder *body, *head;
-    struct qrn_step_shape body_shape; /* what body holds; n_tokens 0: nothing */
-    int64_t head_n;                   /* rows that head holds; 0: nothing */
+    struct qrn_body bodies[2]; /* of each turn */
+    struct qrn_encoder *head;
+    int64_t head_n; /* rows that head holds; 0: nothing */
     struct qrn_allocator allocator;
 };
 
@@ -91,9 +97,18 @@ void qrn_workspace_free(struct qrn_workspace *w);
  * memory for them if need be. */
 enum qrn_status qrn_workspace_place_tables(struct qrn_workspace *w, struct qrn_step_shape shape,
                                            int64_t n_penalised, struct qrn_error *err);
-/* Brings what was filled to where ops read it: all, or head_rows alone.  filled does not change
- * before the device was waited for. */
-enum qrn_status qrn_workspace_send_tables(struct qrn_workspace *w, struct qrn_error *err);
+/* The recording of the step that was placed last. */
+static inline struct qrn_body *qrn_workspace_body(struct qrn_workspace *w)
+{
+    return &w->bodies[w->turn];
+}
+/* What it copies by itself, where w->shares: tables, and what is drawn if its last op does that. */
+void qrn_workspace_record_copies(struct qrn_workspace *w, bool draws);
+
+/* Brings what was filled to where ops read it: all, without what a recording copies, or head_rows alone.  filled does not
+ * change before the device was waited for. */
+enum qrn_status qrn_workspace_send_tables(struct qrn_workspace *w, bool is_recorded,
+                                          struct qrn_error *err);
 enum qrn_status qrn_workspace_send_head_rows(struct qrn_workspace *w, struct qrn_error *err);
 
 /* Of a step whose ids are read where they are drawn, and that has no step before it: the first n of filled. */
@@ -112,12 +127,13 @@ enum qrn_status qrn_workspace_fetch(struct qrn_workspace *w, const void *tensor,
 enum qrn_status qrn_workspace_read(const struct qrn_workspace *w, const void *tensor, void *out,
                                    size_t n_bytes, struct qrn_error *err);
 
-/* What is drawn, when it is there. */
-enum qrn_status qrn_workspace_fetch_drawn(struct qrn_workspace *w, const struct qrn_drawn **out,
-                                          struct qrn_error *err);
+/* What is drawn, when it is there; is_recorded: a recording draws. */
+enum qrn_status qrn_workspace_fetch_drawn(struct qrn_workspace *w, bool is_recorded,
+                                          const struct qrn_drawn **out, struct qrn_error *err);
 /* The same in two steps, where w->shares: queues its way to the host; and waits for that of a turn, not for what was
  * queued since.  It is there until the next but one is brought. */
-enum qrn_status qrn_workspace_bring_drawn(struct qrn_workspace *w, struct qrn_error *err);
+enum qrn_status qrn_workspace_bring_drawn(struct qrn_workspace *w, bool is_recorded,
+                                          struct qrn_error *err);
 enum qrn_status qrn_workspace_take_drawn(struct qrn_workspace *w, int turn,
                                          const struct qrn_drawn **out, struct qrn_error *err);
 

@@ -15,11 +15,11 @@ struct block {
     size_t n_map, n_bytes;
 };
 
-/* What was queued: a copy to the device, a copy to the host, or steps of a recording. */
+/* What was queued: a copy to the device, a copy to the host, a note, or steps of a recording. */
 struct work {
     struct work *next;
-    bool is_fetch;
-    int turn; /* of a fetch */
+    bool is_fetch, is_note;
+    int turn; /* of a note */
     char *to;
     const char *from;
     char *was; /* what from held when it was queued */
@@ -103,7 +103,7 @@ static enum qrn_status do_until(struct qrn_device *dev, const struct work *end,
             if (first == QRN_OK) first = s;
         } else if (w->is_fetch) {
             copy(w->to, w->from, w->n_bytes);
-        } else {
+        } else if (!w->is_note) {
             if (memcmp(w->was, w->from, w->n_bytes) != 0)
                 fail_msg("%s", "what is uploaded has changed before the device was waited for");
             copy(w->to, w->from, w->n_bytes);
@@ -260,15 +260,33 @@ static enum qrn_status memory_left(struct qrn_device *dev, size_t *n_free, size_
     return QRN_OK;
 }
 
-static enum qrn_status submit(struct qrn_device *dev, const struct qrn_step *steps, size_t begin,
-                              size_t end, size_t scratch_bytes, void **recorded,
-                              struct qrn_error *err)
+static bool is_far(const void *p)
 {
-    (void)dev;
-    (void)err;
+    const struct block *b = far.blocks;
+    while (b && !((const char *)p >= b->map && (const char *)p < b->map + b->n_map)) b = b->next;
+    return b;
+}
+
+static enum qrn_status copy_shared(struct qrn_device *dev, struct qrn_shared_copy c,
+                                   struct qrn_error *err)
+{
+    if (c.n_bytes == 0) return QRN_OK;
+    if (is_far(c.to)) return upload(dev, c.to, c.from, c.n_bytes, err);
+    memset(c.to, 0xff, c.n_bytes);
+    (void)add((struct work){.is_fetch = true, .to = c.to, .from = c.from, .n_bytes = c.n_bytes});
+    far.counts.fetches++;
+    far.counts.fetched_bytes += c.n_bytes;
+    return QRN_OK;
+}
+
+static enum qrn_status submit(struct qrn_device *dev, const struct qrn_recording *r, size_t begin,
+                              size_t end, void **recorded, struct qrn_error *err)
+{
     *recorded = &far;
+    if (begin == 0) (void)copy_shared(dev, r->first, err);
     (void)add((struct work){
-        .steps = steps + begin, .n_steps = end - begin, .scratch_bytes = scratch_bytes});
+        .steps = r->steps + begin, .n_steps = end - begin, .scratch_bytes = r->scratch_bytes});
+    if (end == r->n_steps) (void)copy_shared(dev, r->last, err);
     far.counts.submits++;
     return QRN_OK;
 }
@@ -279,23 +297,18 @@ static void forget(struct qrn_device *dev, void *recorded)
     assert_int_equal(do_pending(dev, NULL), QRN_OK);
 }
 
-static enum qrn_status fetch(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
-                             int turn, struct qrn_error *err)
+static enum qrn_status note(struct qrn_device *dev, int turn, struct qrn_error *err)
 {
     (void)dev;
     (void)err;
-    memset(to, 0xff, n_bytes);
-    (void)add(
-        (struct work){.is_fetch = true, .turn = turn, .to = to, .from = from, .n_bytes = n_bytes});
-    far.counts.fetches++;
-    far.counts.fetched_bytes += n_bytes;
+    (void)add((struct work){.is_note = true, .turn = turn});
     return QRN_OK;
 }
 
-static enum qrn_status wait_fetched(struct qrn_device *dev, int turn, struct qrn_error *err)
+static enum qrn_status wait_noted(struct qrn_device *dev, int turn, struct qrn_error *err)
 {
     const struct work *w = far.first;
-    while (w && !(w->is_fetch && w->turn == turn)) w = w->next;
+    while (w && !(w->is_note && w->turn == turn)) w = w->next;
     return w ? do_until(dev, w->next, err) : QRN_OK;
 }
 
@@ -313,9 +326,9 @@ static const struct qrn_copies copies = {
 static const struct qrn_replays replays = {.queue = execute,
                                            .submit = submit,
                                            .forget = forget,
-                                           .send = upload,
-                                           .fetch = fetch,
-                                           .wait_fetched = wait_fetched};
+                                           .copy_shared = copy_shared,
+                                           .note = note,
+                                           .wait_noted = wait_noted};
 
 struct qrn_device *far_device_open(int n_threads, size_t n_bytes)
 {

@@ -3,7 +3,7 @@
 #include "backends/cuda/cuda.h"
 
 #include <stdio.h>
-#include "backends/cuda/launch.h"
+#include "backends/cuda/shared.h"
 #include "base/memory.h"
 
 #define QRN_KERNEL(op, variant) extern const struct qrn_kernel qrn_cuda_##op##_##variant;
@@ -159,7 +159,7 @@ static void give_back(struct qrn_cuda *cuda)
     if (cuda->context && d->context_push(cuda->context) == CUDA_SUCCESS) {
         qrn_cuda_functions_destroy(cuda);
         qrn_cuda_clock_destroy(cuda);
-        qrn_cuda_fetch_destroy(cuda);
+        qrn_cuda_notes_destroy(cuda);
         if (cuda->scratch) (void)d->memory_free(cuda->scratch);
         if (cuda->owns_stream) (void)d->stream_destroy(cuda->stream);
         qrn_cuda_leave(cuda);

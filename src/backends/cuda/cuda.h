@@ -41,7 +41,7 @@ struct qrn_cuda {
                                     QRN_CUDA_EXCHANGE_BYTES */
     struct qrn_cuda_functions *functions;
     CUevent clock[2]; /* made when somebody first times something */
-    CUevent fetched[2]; /* behind reads that were queued; made by the first one */
+    CUevent noted[2]; /* of shared.c; made when first needed */
     _Atomic int lost; /* the CUresult after which nothing works, or 0 */
 };
 
@@ -68,14 +68,6 @@ enum qrn_status qrn_cuda_queue_copy(struct qrn_device *dev, void *to, const void
 enum qrn_status qrn_cuda_clock_start(struct qrn_device *dev, struct qrn_error *err);
 enum qrn_status qrn_cuda_clock_stop(struct qrn_device *dev, double *ns, struct qrn_error *err);
 void qrn_cuda_clock_destroy(struct qrn_cuda *cuda);
-
-/* shared.c: struct qrn_replays' send and fetch.  The context is current in destroy. */
-enum qrn_status qrn_cuda_send(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
-                              struct qrn_error *err);
-enum qrn_status qrn_cuda_fetch(struct qrn_device *dev, void *to, const void *from, size_t n_bytes,
-                               int turn, struct qrn_error *err);
-enum qrn_status qrn_cuda_wait_fetched(struct qrn_device *dev, int turn, struct qrn_error *err);
-void qrn_cuda_fetch_destroy(struct qrn_cuda *cuda);
 
 /* replay.c */
 enum qrn_status qrn_cuda_execute(struct qrn_device *dev, const struct qrn_step *steps,

@@ -147,7 +147,7 @@ void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *
     CUfunction handle;
     CUlaunchAttribute attributes[3];
     unsigned n_attributes = 0;
-    if (s->overlaps) /* it begins beside what was launched before it, for which its code waits */
+    if (s->overlaps && !s->after_copy) /* it begins beside what was launched before it, for which its code waits */
         attributes[n_attributes++] =
             (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                 .value.programmaticStreamSerializationAllowed = 1};
@@ -173,6 +173,7 @@ void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *
                                        .attrs = attributes,
                                        .numAttrs = n_attributes};
         s->result = s->cuda->driver.launch(&config, handle, &p.out, NULL);
+        s->after_copy = false;
     }
     if (s->result != CUDA_SUCCESS) s->failed = function->name;
 }

@@ -24,6 +24,7 @@ struct qrn_cuda_stream {
     struct qrn_cuda *cuda;
     CUdeviceptr scratch; /* of this step */
     bool overlaps;       /* launches begin while the one before ends */
+    bool after_copy;     /* but for the next one: numbers that stay are there when that is done */
     bool looks_up;       /* functions are only looked up: modules are not loaded while recording */
     bool in_graph;     /* what is queued becomes a graph, which begins when all before it is done */
     bool numbers_stay; /* so integers and addresses that this step is given are there as it begins:

@@ -5,6 +5,7 @@
  * queued kernel by kernel, for it may be a prompt of a length that never comes again; the second time
  * makes the graph. */
 #include "backends/cuda/joints.h"
+#include "backends/cuda/shared.h"
 
 #include "base/memory.h"
 
@@ -55,12 +56,18 @@ static bool have_few_rows(const struct qrn_step *steps, size_t n_steps)
     return true;
 }
 
-/* Queues the steps; the first failure stays in s. */
-static void queue(struct qrn_cuda_stream *s, const struct qrn_step *steps, size_t n_steps)
+/* Queues steps begin .. end - 1 and their copies; the first failure stays in s. */
+static void queue(struct qrn_cuda_stream *s, const struct qrn_recording *r, size_t begin,
+                  size_t end)
 {
-    s->overlaps = s->cuda->overlaps && have_few_rows(steps, n_steps);
-    for (size_t i = 0; i < n_steps && s->result == CUDA_SUCCESS;)
-        i += queue_next(s, steps + i, n_steps - i);
+    s->overlaps = s->cuda->overlaps && have_few_rows(r->steps + begin, end - begin);
+    if (begin == 0) {
+        qrn_cuda_launch_copy(s, &r->first);
+        s->after_copy = r->first.n_bytes > 0;
+    }
+    for (size_t i = begin; i < end && s->result == CUDA_SUCCESS;)
+        i += queue_next(s, r->steps + i, end - i);
+    if (end == r->n_steps) qrn_cuda_launch_copy(s, &r->last);
 }
 
 static enum qrn_status status_of(struct qrn_cuda_stream *s, struct qrn_error *err)
@@ -77,16 +84,15 @@ static enum qrn_status finish(struct qrn_cuda_stream *s, struct qrn_error *err)
     return status_of(s, err);
 }
 
-static enum qrn_status run_steps(struct qrn_device *dev, const struct qrn_step *steps,
-                                 size_t n_steps, size_t scratch_bytes, bool waits,
-                                 struct qrn_error *err)
+static enum qrn_status run_steps(struct qrn_device *dev, const struct qrn_recording *r,
+                                 size_t begin, size_t end, bool waits, struct qrn_error *err)
 {
     struct qrn_cuda *cuda = dev->impl;
     struct qrn_cuda_stream s = {.cuda = cuda};
     QRN_TRY(qrn_cuda_enter(cuda, err));
-    enum qrn_status status = qrn_cuda_reserve_scratch(cuda, scratch_bytes, err);
+    enum qrn_status status = qrn_cuda_reserve_scratch(cuda, r->scratch_bytes, err);
     if (status == QRN_OK) {
-        queue(&s, steps, n_steps);
+        queue(&s, r, begin, end);
         status = waits ? finish(&s, err) : status_of(&s, err);
     }
     qrn_cuda_leave(cuda);
@@ -96,14 +102,18 @@ static enum qrn_status run_steps(struct qrn_device *dev, const struct qrn_step *
 enum qrn_status qrn_cuda_execute(struct qrn_device *dev, const struct qrn_step *steps,
                                  size_t n_steps, size_t scratch_bytes, struct qrn_error *err)
 {
-    return run_steps(dev, steps, n_steps, scratch_bytes, true, err);
+    const struct qrn_recording r = {
+        .steps = steps, .n_steps = n_steps, .scratch_bytes = scratch_bytes};
+    return run_steps(dev, &r, 0, n_steps, true, err);
 }
 
 /* As execute, without waiting. */
 static enum qrn_status queue_steps(struct qrn_device *dev, const struct qrn_step *steps,
                                    size_t n_steps, size_t scratch_bytes, struct qrn_error *err)
 {
-    return run_steps(dev, steps, n_steps, scratch_bytes, false, err);
+    const struct qrn_recording r = {
+        .steps = steps, .n_steps = n_steps, .scratch_bytes = scratch_bytes};
+    return run_steps(dev, &r, 0, n_steps, false, err);
 }
 
 static struct graph *find_graph(struct recorded *r, size_t begin, size_t end)
@@ -121,18 +131,18 @@ static void free_graph(struct qrn_cuda *cuda, struct graph *g)
 
 /* The steps as a graph of the driver.  Modules are loaded before: recording allows no such
  * thing. */
-static enum qrn_status capture(struct qrn_cuda *cuda, const struct qrn_step *steps, size_t n_steps,
-                               CUgraphExec *out, struct qrn_error *err)
+static enum qrn_status capture(struct qrn_cuda *cuda, const struct qrn_recording *r, size_t begin,
+                               size_t end, CUgraphExec *out, struct qrn_error *err)
 {
     const struct qrn_cuda_driver *d = &cuda->driver;
     struct qrn_cuda_stream s = {.cuda = cuda, .looks_up = true, .in_graph = true};
     CUgraph graph = NULL;
-    queue(&s, steps, n_steps);
+    queue(&s, r, begin, end);
     s.looks_up = false;
     QRN_TRY(status_of(&s, err));
     QRN_TRY(qrn_cuda_status(cuda, d->capture_begin(cuda->stream, CU_STREAM_CAPTURE_MODE_RELAXED),
                             "beginning to record", err));
-    queue(&s, steps, n_steps);
+    queue(&s, r, begin, end);
     const CUresult ended = d->capture_end(cuda->stream, &graph);
     if (s.result == CUDA_SUCCESS) s.result = ended;
     if (s.result == CUDA_SUCCESS) s.result = d->graph_instantiate(out, graph, 0);
@@ -141,42 +151,41 @@ static enum qrn_status capture(struct qrn_cuda *cuda, const struct qrn_step *ste
     return status_of(&s, err);
 }
 
-static enum qrn_status replay(struct qrn_cuda *cuda, const struct qrn_step *steps, size_t begin,
-                              size_t end, struct recorded *r, struct qrn_error *err)
+static enum qrn_status replay(struct qrn_cuda *cuda, const struct qrn_recording *r, size_t begin,
+                              size_t end, struct recorded *recorded, struct qrn_error *err)
 {
-    struct graph *g = find_graph(r, begin, end);
+    struct graph *g = find_graph(recorded, begin, end);
     if (!g) {
         struct qrn_cuda_stream s = {.cuda = cuda};
         g = qrn_alloc_zeroed(cuda->allocator, sizeof *g);
         if (!g) return qrn_fail_memory(err, sizeof *g, "a graph");
-        *g = (struct graph){.next = r->graphs, .begin = begin, .end = end};
-        r->graphs = g;
-        queue(&s, steps + begin, end - begin);
+        *g = (struct graph){.next = recorded->graphs, .begin = begin, .end = end};
+        recorded->graphs = g;
+        queue(&s, r, begin, end);
         return status_of(&s, err);
     }
     if (g->exec && g->scratch_generation != cuda->scratch_generation) {
         (void)cuda->driver.graph_exec_destroy(g->exec);
         g->exec = NULL;
     }
-    if (!g->exec) QRN_TRY(capture(cuda, steps + begin, end - begin, &g->exec, err));
+    if (!g->exec) QRN_TRY(capture(cuda, r, begin, end, &g->exec, err));
     g->scratch_generation = cuda->scratch_generation;
     return qrn_cuda_status(cuda, cuda->driver.graph_launch(g->exec, cuda->stream),
                            "launching a recording", err);
 }
 
-static enum qrn_status submit(struct qrn_device *dev, const struct qrn_step *steps, size_t begin,
-                              size_t end, size_t scratch_bytes, void **recorded,
-                              struct qrn_error *err)
+static enum qrn_status submit(struct qrn_device *dev, const struct qrn_recording *r, size_t begin,
+                              size_t end, void **recorded, struct qrn_error *err)
 {
     struct qrn_cuda *cuda = dev->impl;
     /* The driver records no legacy stream, which a caller may have given. */
     if (cuda->stream == CU_STREAM_LEGACY)
-        return queue_steps(dev, steps + begin, end - begin, scratch_bytes, err);
+        return run_steps(dev, r, begin, end, false, err);
     if (!*recorded) *recorded = qrn_alloc_zeroed(cuda->allocator, sizeof(struct recorded));
     if (!*recorded) return qrn_fail_memory(err, sizeof(struct recorded), "a recording");
     QRN_TRY(qrn_cuda_enter(cuda, err));
-    enum qrn_status status = qrn_cuda_reserve_scratch(cuda, scratch_bytes, err);
-    if (status == QRN_OK) status = replay(cuda, steps, begin, end, *recorded, err);
+    enum qrn_status status = qrn_cuda_reserve_scratch(cuda, r->scratch_bytes, err);
+    if (status == QRN_OK) status = replay(cuda, r, begin, end, *recorded, err);
     qrn_cuda_leave(cuda);
     return status;
 }
@@ -200,9 +209,9 @@ const struct qrn_replays qrn_cuda_replays = {
     .submit = submit,
     .forget = forget,
     .copy = qrn_cuda_queue_copy,
-    .send = qrn_cuda_send,
-    .fetch = qrn_cuda_fetch,
-    .wait_fetched = qrn_cuda_wait_fetched,
+    .copy_shared = qrn_cuda_copy_shared,
+    .note = qrn_cuda_note,
+    .wait_noted = qrn_cuda_wait_noted,
     .clock_start = qrn_cuda_clock_start,
     .clock_stop = qrn_cuda_clock_stop,
 };
