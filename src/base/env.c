@@ -4,16 +4,10 @@
 
 #include <stdlib.h>
 
-static const char *value_of(const char *variable)
-{
-    const char *value = getenv(variable);
-    return value ? value : "";
-}
-
 struct qrn_env qrn_env_read(void)
 {
     return (struct qrn_env){
-#define X(name, variable, meaning) .name = value_of(variable),
+#define X(name, variable, meaning) .name = getenv(variable),
         QRN_ENV_LIST(X)
 #undef X
     };

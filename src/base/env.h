@@ -4,9 +4,9 @@
 #define QUERN_BASE_ENV_H
 
 /* X(name, "VARIABLE", "meaning") */
-#define QRN_ENV_LIST(X)                                                                      \
-    X(cpu_disable, "QRN_CPU_DISABLE", "comma-separated CPU features not to use")             \
-    X(kernels, "QRN_KERNEL", "comma-separated op=kernel pairs that override the choice")     \
+#define QRN_ENV_LIST(X)                                                                  \
+    X(cpu_disable, "QRN_CPU_DISABLE", "comma-separated CPU features not to use")         \
+    X(kernels, "QRN_KERNEL", "comma-separated op=kernel pairs that override the choice") \
     X(cuda_driver, "QRN_CUDA_DRIVER", "path of NVIDIA's driver library")
 
 struct qrn_env {
@@ -15,7 +15,7 @@ struct qrn_env {
 #undef X
 };
 
-/* Values as they are now; "" for those that are not set. */
+/* Values as they are now; NULL for those that are not set. */
 struct qrn_env qrn_env_read(void);
 
 #endif

@@ -45,6 +45,12 @@ static enum qrn_status prefer(struct qrn_device *dev, const char *list, struct q
     return QRN_OK;
 }
 
+/* What the caller says, else the environment. */
+static const char *first_of(const char *option, const char *variable)
+{
+    return option ? option : variable ? variable : "";
+}
+
 enum qrn_status qrn_device_open(const struct qrn_device_options *options, struct qrn_device **out,
                                 struct qrn_error *err)
 {
@@ -64,11 +70,11 @@ enum qrn_status qrn_device_open(const struct qrn_device_options *options, struct
         return qrn_fail(err, QRN_ERR_DEVICE, "cannot make a mutex");
     }
     struct qrn_device_options effective = *o;
-    if (!o->cpu_disable) effective.cpu_disable = env.cpu_disable;
-    if (!o->cuda_driver) effective.cuda_driver = env.cuda_driver;
+    effective.cpu_disable = first_of(o->cpu_disable, env.cpu_disable);
+    effective.cuda_driver = first_of(o->cuda_driver, env.cuda_driver);
     enum qrn_status status = backend->open(dev, &effective, err);
     if (status == QRN_OK) {
-        status = prefer(dev, o->kernels ? o->kernels : env.kernels, err);
+        status = prefer(dev, first_of(o->kernels, env.kernels), err);
         if (status != QRN_OK) backend->close(dev);
     }
     if (status != QRN_OK) {
