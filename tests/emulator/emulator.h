@@ -44,7 +44,7 @@ struct CUctx_st {
 /* What is done, at once or when a graph is launched. */
 struct work {
     struct work *next;
-    enum { WORK_LAUNCH, WORK_SET, WORK_COPY, WORK_EVENT } kind;
+    enum { WORK_LAUNCH, WORK_CALL, WORK_SET, WORK_COPY, WORK_EVENT } kind;
     const struct emulated_kernel *kernel;
     struct emulated_dim grid, block;
     size_t shared_bytes;
@@ -52,8 +52,10 @@ struct work {
     unsigned n_cluster; /* or as many, along x, and then the next ones; 0: each by itself */
     void *to;
     const void *from;
-    size_t n_bytes;
+    size_t n_bytes; /* of a call: its parameters */
     unsigned char value;
+    const char *name; /* of a call */
+    void (*call)(const void *params);
     _Alignas(128) unsigned char params[4096];
 };
 
@@ -101,6 +103,11 @@ void emulator_do(struct CUctx_st *context, const struct work *work);
 /* Runs a grid; false: it cannot end, and emulator_message says why. */
 bool emulator_run_grid(const struct work *work);
 size_t emulator_grid_blocks(const struct work *work);
+
+/* Queues a call of a library on the device: what it does there, a copy of what it is given.  Any thread. */
+EXPORTED CUresult emulator_queue_call(CUstream stream, const char *name,
+                                      void (*call)(const void *params), const void *params,
+                                      size_t n_bytes);
 
 /* Whether the device may use that address of the host. */
 bool emulator_is_known(const void *address);

@@ -87,7 +87,8 @@ static CUresult queue(CUstream stream, const struct work *w)
  * on a real one the launch would fail. */
 static bool has_strange_address(const struct work *w)
 {
-    for (size_t i = 0; i + 8 <= w->kernel->params_bytes; i += 8) {
+    const size_t n_bytes = w->kind == WORK_CALL ? w->n_bytes : w->kernel->params_bytes;
+    for (size_t i = 0; i + 8 <= n_bytes; i += 8) {
         uintptr_t word;
         unsigned char there;
         memcpy(&word, w->params + i, sizeof word);
@@ -101,7 +102,7 @@ static bool has_strange_address(const struct work *w)
         (void)snprintf(emulator_message, sizeof emulator_message,
                        "%s: byte %zu of its parameters is an address of the host, %p, that was not "
                        "shared with the device",
-                       w->kernel->name, i, (void *)word);
+                       w->kind == WORK_CALL ? w->name : w->kernel->name, i, (void *)word);
         return true;
     }
     return false;
@@ -121,11 +122,15 @@ void emulator_do(struct CUctx_st *context, const struct work *w)
     if (w->kind == WORK_SET) memset(w->to, w->value, w->n_bytes);
     if (w->kind == WORK_COPY) memcpy(w->to, w->from, w->n_bytes);
     if (w->kind == WORK_EVENT) ((struct CUevent_st *)w->to)->at = seconds();
-    if (w->kind != WORK_LAUNCH) return;
+    if (w->kind != WORK_LAUNCH && w->kind != WORK_CALL) return;
     emulator_counts.launches++;
     if (emulator_faults.lose_at_launch && --emulator_faults.lose_at_launch == 0)
         context->lost = CUDA_ERROR_ILLEGAL_ADDRESS;
-    else if (has_strange_address(w) || !emulator_run_grid(w))
+    else if (has_strange_address(w))
+        context->lost = CUDA_ERROR_LAUNCH_FAILED;
+    else if (w->kind == WORK_CALL)
+        w->call(w->params);
+    else if (!emulator_run_grid(w))
         context->lost = CUDA_ERROR_LAUNCH_FAILED;
 }
 
@@ -235,6 +240,15 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function,
     if (cluster != CUDA_SUCCESS) return cluster;
     memcpy(w.params, params[0], w.kernel->params_bytes);
     return queue(c->hStream, &w);
+}
+
+CUresult emulator_queue_call(CUstream stream, const char *name, void (*call)(const void *params),
+                             const void *params, size_t n_bytes)
+{
+    struct work w = {.kind = WORK_CALL, .name = name, .call = call, .n_bytes = n_bytes};
+    if (n_bytes > sizeof w.params) return CUDA_ERROR_INVALID_VALUE;
+    memcpy(w.params, params, n_bytes);
+    return queue(stream, &w);
 }
 
 /* --- events: the host's time when the work before them is done --- */
