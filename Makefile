@@ -129,7 +129,7 @@ $(BUILD)/tests/emulator/%_image.o: $(BUILD)/tests/emulator/%.S
 # would want to be told of every switch of stacks.
 EMULATOR_SANITIZE := $(if $(filter-out thread,$(SANITIZE)),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all $(LIGHT_SANITIZE))
 EMULATOR := $(if $(EMULATOR_SANITIZE),$(BUILD),$(DEVICE_BUILD))/tests/emulator
-EMULATOR_OBJS := $(patsubst tests/%.c,$(EMULATOR:%/emulator=%)/%.o,$(filter-out %/incomplete.c tests/emulator/test_%.c,$(wildcard tests/emulator/*.c))) \
+EMULATOR_OBJS := $(patsubst tests/%.c,$(EMULATOR:%/emulator=%)/%.o,$(filter-out %/incomplete.c %/cublaslt.c %/cublaslt_abi.c tests/emulator/test_%.c,$(wildcard tests/emulator/*.c))) \
     $(patsubst src/backends/cuda/device/%.cu,$(EMULATOR)/device/%.o,$(DEVICE_SRCS)) \
     $(patsubst tests/%.cu,$(EMULATOR:%/emulator=%)/%.o,$(wildcard tests/emulator/*.cu))
 EMULATOR_CXXFLAGS = -std=c++17 $(if $(EMULATOR_SANITIZE),-O0,-O2) -g -fPIC -ffp-contract=off -fno-math-errno -Wall -Wextra \
@@ -153,7 +153,12 @@ $(EMULATOR)/libcuda_emulated.so: $(EMULATOR_OBJS)
 	$(Q)$(CXX) $(EMULATOR_SANITIZE) -shared -o $@ $^ -pthread
 $(EMULATOR)/libcuda_incomplete.so: $(EMULATOR)/incomplete.o
 	$(Q)$(CC) -shared -o $@ $^
-EMULATORS := $(if $(filter 1,$(CUDA)),$(EMULATOR)/libcuda_emulated.so $(EMULATOR)/libcuda_incomplete.so)
+# cuBLASLt on it; by its name a program that has loaded it, or looks there, finds it in place of NVIDIA's.
+$(EMULATOR)/libcublaslt_emulated.so: $(EMULATOR)/cublaslt.o $(EMULATOR)/cublaslt_abi.o $(EMULATOR)/libcuda_emulated.so
+	$(call say,LD,$@)
+	$(Q)$(CC) $(EMULATOR_SANITIZE) -shared -Wl,-soname,libcublasLt.so.13 -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) \
+	    -L$(EMULATOR) -l:libcuda_emulated.so
+EMULATORS := $(if $(filter 1,$(CUDA)),$(patsubst %,$(EMULATOR)/lib%.so,cuda_emulated cuda_incomplete cublaslt_emulated))
 
 # The tests link the archive, so that they reach what the shared library hides.
 $(BUILD)/libquern.a: $(LIB_OBJS)
@@ -186,7 +191,7 @@ $(BUILD)/tests/%: tests/%.c $(SUPPORT_OBJS) $(BUILD)/libquern.a
 	$(Q)$(CC) $(CFLAGS) $(QRN_CFLAGS) -Itests $(LDFLAGS) -o $@ $< $(SUPPORT_OBJS) $(TEST_OBJS) $(BUILD)/libquern.a \
 	    -lcmocka $(if $(shell grep -l pcre2 $<),-lpcre2-8) $(TOOL_LIBS) $(LIBS)
 $(SUPPORT_OBJS): QRN_CFLAGS += -Itests
-$(SUPPORT_OBJS) $(TESTS): QRN_CFLAGS += -DQRN_TEST_EMULATOR='"$(filter %emulated.so,$(EMULATORS))"'
+$(SUPPORT_OBJS) $(TESTS): QRN_CFLAGS += -DQRN_TEST_EMULATOR='"$(filter %/libcuda_emulated.so,$(EMULATORS))"'
 ifeq ($(CUDA),1)
 $(BUILD)/tests/emulator/test_emulator $(BUILD)/tests/emulator/test_wgmma: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
 EMULATOR_TEST_OBJS := $(patsubst %.cu,$(BUILD)/%_image.o,$(wildcard tests/emulator/*.cu))

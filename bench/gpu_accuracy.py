@@ -45,8 +45,8 @@ class Options(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("n_threads", ctypes.c_int), ("threads", ctypes.c_void_p),
                 ("allocator", Allocator), ("logger", Logger), ("cpu_disable", ctypes.c_char_p),
                 ("kernels", ctypes.c_char_p), ("amx", ctypes.c_int), ("cuda_driver", ctypes.c_char_p),
-                ("cuda_device", ctypes.c_int), ("cuda_context", ctypes.c_void_p), ("cuda_stream", ctypes.c_void_p),
-                ("cuda_apart", ctypes.c_bool), ("cuda_alone", ctypes.c_bool)]
+                ("cuda_blas", ctypes.c_char_p), ("cuda_device", ctypes.c_int), ("cuda_context", ctypes.c_void_p),
+                ("cuda_stream", ctypes.c_void_p), ("cuda_apart", ctypes.c_bool), ("cuda_alone", ctypes.c_bool)]
 
 
 class Error(ctypes.Structure):

@@ -39,6 +39,12 @@ struct qrn_device_options {
     /* Of the device "cuda", which a build may leave out; n_threads, threads and amx say nothing to it. */
     const char *cuda_driver; /* path of the driver's library; NULL: the environment variable
                                 QRN_CUDA_DRIVER; "": libcuda.so.1, where the system finds it */
+    const char *cuda_blas;   /* path of the library cuBLASLt, version 12 or later, for products of many
+                                rows of bf16 in any order; "": none; NULL: the same in the environment
+                                variable QRN_CUDA_BLAS.  Where that is not set: the first that the
+                                system finds and that works of libcublasLt.so.13, .so.12 and .so, on
+                                GPUs other than of compute capability 9.0 (for which quern's own
+                                products are as fast), and with the system's driver only */
     int cuda_device;         /* which GPU, from 0 on, as the driver counts them */
     void *cuda_context;      /* a CUcontext to work in, which must outlive the device; cuda_device is
                                 then not looked at.  NULL: the GPU's primary context */
@@ -54,8 +60,8 @@ struct qrn_device_options {
 /**
  * Opens a device.  Errors: QRN_ERR_ARGUMENT (unknown device, feature, op or kernel name; negative
  * n_threads; a value of amx that is none; no such GPU), QRN_ERR_UNSUPPORTED (a kernel that this
- * machine cannot run; no driver, or one too old), QRN_ERR_MEMORY, QRN_ERR_DEVICE (threads cannot be
- * started; the driver fails).
+ * machine cannot run; no driver, or one too old; the same of a cuBLASLt that is named),
+ * QRN_ERR_MEMORY, QRN_ERR_DEVICE (threads cannot be started; the driver fails).
  *
  * A GPU that has failed in the midst of its work is lost: each call on such a device is
  * QRN_ERR_DEVICE with the reason.  Other devices are not touched by it.

@@ -72,6 +72,7 @@ enum qrn_status qrn_device_open(const struct qrn_device_options *options, struct
     struct qrn_device_options effective = *o;
     effective.cpu_disable = first_of(o->cpu_disable, env.cpu_disable);
     effective.cuda_driver = first_of(o->cuda_driver, env.cuda_driver);
+    if (!o->cuda_blas) effective.cuda_blas = env.cuda_blas;
     enum qrn_status status = backend->open(dev, &effective, err);
     if (status == QRN_OK) {
         status = prefer(dev, first_of(o->kernels, env.kernels), err);

@@ -87,27 +87,50 @@ static void remove_block(struct block *b)
         gpu.newest = b->older;
 }
 
-static struct qrn_device *open_gpu(bool apart, struct qrn_error *err)
+/* The emulator's path, or "real"; "": none. */
+static const char *which_gpu(void)
 {
     const char *which = getenv("QRN_TEST_CUDA");
+    return which ? which : QRN_TEST_EMULATOR;
+}
+
+static struct qrn_device *open_gpu(bool apart, const char *blas, struct qrn_error *err)
+{
+    const char *which = which_gpu();
     struct qrn_device *dev;
-    if (!which) which = QRN_TEST_EMULATOR;
     const bool real = strcmp(which, "real") == 0;
     if (!real && (!*which || access(which, R_OK) != 0)) return NULL;
     const struct qrn_device_options o = {
-        .name = "cuda", .cuda_driver = real ? "" : which, .cuda_apart = apart};
+        .name = "cuda", .cuda_driver = real ? "" : which, .cuda_blas = blas, .cuda_apart = apart};
     if (qrn_device_open(&o, &dev, err) != QRN_OK) fail_msg("%s: %s", which, err->text);
     return dev;
 }
 
 struct qrn_device *op_test_open_gpu(struct qrn_error *err)
 {
-    return open_gpu(false, err);
+    return open_gpu(false, "", err);
 }
 
 struct qrn_device *op_test_open_gpu_apart(struct qrn_error *err)
 {
-    return open_gpu(true, err);
+    return open_gpu(true, "", err);
+}
+
+const char *op_test_blas(void)
+{
+    static char emulated[4096];
+    const char *which = which_gpu();
+    if (strcmp(which, "real") == 0) return getenv("QRN_CUDA_BLAS");
+    const char *name = strrchr(which, '/');
+    (void)snprintf(emulated, sizeof emulated, "%.*slibcublaslt_emulated.so",
+                   name ? (int)(name + 1 - which) : 0, which);
+    return *which && access(emulated, R_OK) == 0 ? emulated : NULL;
+}
+
+struct qrn_device *op_test_open_gpu_blas(struct qrn_error *err)
+{
+    const char *blas = op_test_blas();
+    return blas && *blas ? open_gpu(false, blas, err) : NULL;
 }
 
 static void close_gpu(void)
@@ -205,10 +228,12 @@ void devices_open_for(struct devices *d, int n_threads, enum qrn_op_id op)
     struct qrn_error err;
     devices_open(d, n_threads);
     if (!gpu_has(op)) return;
-    assert_true(d->n < MAX_DEVICES);
+    assert_true(d->n + 1 < MAX_DEVICES);
     d->dev[d->n] = op_test_open_gpu(&err);
     assert_non_null(d->dev[d->n]);
     d->n++;
+    struct qrn_device *blas = op == QRN_OP_matmul ? op_test_open_gpu_blas(&err) : NULL;
+    if (blas) d->dev[d->n++] = blas;
 }
 
 void devices_close(struct devices *d)

@@ -35,7 +35,7 @@ void mem_free_all(struct mem *m);
 
 /* Devices with every set of features that matters on this machine, newest first: all, then AVX-512
  * VNNI off, AVX-512 off, AVX2 off; on Arm i8mm off, dotprod off, NEON off.  n_threads as given.  Opened once, closed by test_devices_close. */
-#define MAX_DEVICES 9
+#define MAX_DEVICES 10
 struct devices {
     struct qrn_device *dev[MAX_DEVICES];
     size_t n;
@@ -44,11 +44,16 @@ void devices_open(struct devices *d, int n_threads);
 /* The same, and a GPU, real or emulated, if there is one that has a kernel for the op.  It is the one
  * that the environment variable QRN_TEST_CUDA names: "real", the path of an emulator, or "" for none;
  * without the variable the emulator that was built with the tests.  Memory of mem_guarded is shared
- * with it; other memory of the host must not be given to ops that it runs. */
+ * with it; other memory of the host must not be given to ops that it runs.  For matmul it is there a
+ * second time, with cuBLASLt, if that is there. */
 void devices_open_for(struct devices *d, int n_threads, enum qrn_op_id op);
 /* That GPU, opened once more; NULL when there is none. */
 struct qrn_device *op_test_open_gpu(struct qrn_error *err);
 struct qrn_device *op_test_open_gpu_apart(struct qrn_error *err); /* without joints */
+/* The path of cuBLASLt, an emulated one or, on a real GPU, what QRN_CUDA_BLAS names, and that GPU with
+ * it; NULL when there is none. */
+const char *op_test_blas(void);
+struct qrn_device *op_test_open_gpu_blas(struct qrn_error *err);
 /* The same for tests of op, whose memory it shares from now on; NULL when there is none. */
 struct qrn_device *op_test_open_gpu_for(enum qrn_op_id op);
 void devices_close(struct devices *d);

@@ -3,6 +3,7 @@
 #include "backends/cuda/cuda.h"
 
 #include <stdio.h>
+#include "backends/cuda/cublaslt.h"
 #include "backends/cuda/shared.h"
 #include "base/memory.h"
 
@@ -151,12 +152,42 @@ static enum qrn_status find_stream(struct qrn_cuda *cuda, const struct qrn_devic
     return qrn_cuda_status(cuda, r, "making a stream", err);
 }
 
+static enum qrn_status open_blas(struct qrn_cuda *cuda, struct qrn_device *dev, const char *path,
+                                 struct qrn_error *err)
+{
+    QRN_TRY(qrn_cuda_blas_open(cuda, path, err));
+    dev->features |= QRN_CUDA_BLAS;
+    (void)snprintf(dev->bits, sizeof dev->bits, "cuda sm_%d cublaslt", cuda->capability);
+    return QRN_OK;
+}
+
+/* A library that is named has to work.  Without a name those of the system are tried where the device
+ * has no products of its own that are as fast, and the driver is the system's, too: the library knows
+ * no other. */
+static enum qrn_status find_blas(struct qrn_cuda *cuda, struct qrn_device *dev,
+                                 const struct qrn_device_options *o, struct qrn_error *err)
+{
+    static const char *const usual[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+    const bool tries = !*o->cuda_driver && !(dev->features & QRN_CUDA_SM90);
+    enum qrn_status status = QRN_OK;
+    if (o->cuda_blas ? !*o->cuda_blas : !tries) return QRN_OK;
+    QRN_TRY(qrn_cuda_enter(cuda, err));
+    if (o->cuda_blas)
+        status = open_blas(cuda, dev, o->cuda_blas, err);
+    else
+        for (size_t i = 0; i < sizeof usual / sizeof *usual && !cuda->blas; i++)
+            (void)open_blas(cuda, dev, usual[i], NULL);
+    qrn_cuda_leave(cuda);
+    return status;
+}
+
 /* Gives back what was got, as far as it was; on a lost device the driver refuses, and that is
  * all. */
 static void give_back(struct qrn_cuda *cuda)
 {
     const struct qrn_cuda_driver *d = &cuda->driver;
     if (cuda->context && d->context_push(cuda->context) == CUDA_SUCCESS) {
+        qrn_cuda_blas_close(cuda);
         qrn_cuda_functions_destroy(cuda);
         qrn_cuda_clock_destroy(cuda);
         qrn_cuda_notes_destroy(cuda);
@@ -183,6 +214,7 @@ static enum qrn_status cuda_open(struct qrn_device *dev, const struct qrn_device
         if (status == QRN_OK) cuda->alone = is_alone(cuda, o);
         if (status == QRN_OK) status = find_stream(cuda, o, err);
         if (status == QRN_OK) status = qrn_cuda_functions_create(cuda, err);
+        if (status == QRN_OK) status = find_blas(cuda, dev, o, err);
         if (status != QRN_OK) give_back(cuda);
     }
     if (status != QRN_OK) {
@@ -202,7 +234,7 @@ static void cuda_close(struct qrn_device *dev)
 
 static const char *feature_name(int bit)
 {
-    static const char *const names[] = {"sm_80", "sm_90", "sm_100"};
+    static const char *const names[] = {"sm_80", "sm_90", "sm_100", "cublaslt"};
     return bit < (int)(sizeof names / sizeof *names) ? names[bit] : NULL;
 }
 

@@ -12,9 +12,10 @@
 
 /* What device code needs; machine code for sm_90a and sm_100 runs on that architecture alone. */
 enum qrn_cuda_feature {
-    QRN_CUDA_SM80 = 1 << 0, /* compute capability 8.0 or more */
-    QRN_CUDA_SM90 = 1 << 1, /* 9.0 */
-    QRN_CUDA_SM100 = 1 << 2 /* 10.0 */
+    QRN_CUDA_SM80 = 1 << 0,  /* compute capability 8.0 or more */
+    QRN_CUDA_SM90 = 1 << 1,  /* 9.0 */
+    QRN_CUDA_SM100 = 1 << 2, /* 10.0 */
+    QRN_CUDA_BLAS = 1 << 3   /* cuBLASLt is there (cublaslt.h) */
 };
 
 /* What a launch leaves for nobody: zeros between launches, where a block of one hands sums over to the next one
@@ -22,6 +23,7 @@ enum qrn_cuda_feature {
 enum { QRN_CUDA_HANDOVER_BYTES = 2048, QRN_CUDA_EXCHANGE_BYTES = 1 << 20 };
 
 struct qrn_cuda_functions; /* see launch.c */
+struct qrn_cuda_blas;      /* see cublaslt.h */
 
 struct qrn_cuda {
     struct qrn_cuda_driver driver;
@@ -40,6 +42,7 @@ struct qrn_cuda {
     CUdeviceptr handover;        /* behind scratch: QRN_CUDA_HANDOVER_BYTES for each multiprocessor, then
                                     QRN_CUDA_EXCHANGE_BYTES */
     struct qrn_cuda_functions *functions;
+    struct qrn_cuda_blas *blas; /* NULL: without */
     CUevent clock[2]; /* made when somebody first times something */
     CUevent noted[2]; /* of shared.c; made when first needed */
     _Atomic int lost; /* the CUresult after which nothing works, or 0 */

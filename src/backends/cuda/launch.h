@@ -32,6 +32,7 @@ struct qrn_cuda_stream {
     const struct qrn_step *step; /* the one that is queued, of a graph and by itself; else NULL */
     CUresult result;
     const char *failed;
+    int blas_status; /* of cuBLASLt, where that is what failed; else 0 */
 };
 
 struct qrn_cuda_grid {

@@ -4,6 +4,7 @@
  * Making a graph costs more than launching its kernels once.  What is submitted for the first time is
  * queued kernel by kernel, for it may be a prompt of a length that never comes again; the second time
  * makes the graph. */
+#include "backends/cuda/cublaslt.h"
 #include "backends/cuda/joints.h"
 #include "backends/cuda/shared.h"
 
@@ -72,15 +73,20 @@ static void queue(struct qrn_cuda_stream *s, const struct qrn_recording *r, size
 
 static enum qrn_status status_of(struct qrn_cuda_stream *s, struct qrn_error *err)
 {
+    if (s->blas_status) return qrn_cuda_blas_status(s, err);
     return qrn_cuda_status(s->cuda, s->result, s->failed ? s->failed : "waiting for the device",
                            err);
 }
 
-/* Also after a failure: nothing of a call may be under way when it returns. */
+/* Also after a failure: nothing of a call may be under way when it returns.  That the device is lost
+ * is said before what cuBLASLt makes of it. */
 static enum qrn_status finish(struct qrn_cuda_stream *s, struct qrn_error *err)
 {
     const CUresult r = s->cuda->driver.stream_synchronize(s->cuda->stream);
-    if (s->result == CUDA_SUCCESS) s->result = r;
+    if (s->result == CUDA_SUCCESS || (s->blas_status && r != CUDA_SUCCESS)) {
+        s->result = r;
+        s->blas_status = 0;
+    }
     return status_of(s, err);
 }
 
