@@ -86,6 +86,9 @@ void help_man(FILE *out)
           ".TP\n.B QRN_CPU_DISABLE\n"
           "Comma-separated processor features not to use, such as avx512f.\n"
           ".TP\n.B QRN_KERNEL\n"
-          "Comma-separated op=kernel pairs that override the choice of kernels.\n",
+          "Comma-separated op=kernel pairs that override the choice of kernels.\n"
+          ".TP\n.B QRN_CUDA_BLAS\n"
+          "Path of NVIDIA's library cuBLASLt, for prompts with bf16 weights on a GPU; empty: none. "
+          "Where it is not set the system's is used on GPUs that are faster by it.\n",
           out);
 }

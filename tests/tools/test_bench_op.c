@@ -5,6 +5,8 @@
 
 #include <jansson.h>
 
+#include "support/op_test.h"
+
 /* The summary that it prints as JSON; freed by json_decref. */
 static json_t *json_of(struct outcome o)
 {
@@ -114,11 +116,35 @@ static void test_on_a_device(void **state)
     assert_int_equal(unsetenv("QRN_EMULATED_MEMORY"), 0);
 }
 
+/* A kernel of a library that is named. */
+static void test_library(void **state)
+{
+    (void)state;
+    const char *emulator = QRN_TEST_EMULATOR, *blas = op_test_blas();
+    char variable[4200];
+    if (!*emulator || !blas || !strstr(blas, "emulated")) skip();
+    (void)snprintf(variable, sizeof variable, "QRN_CUDA_DRIVER=%s", emulator);
+    assert_int_equal(setenv("QRN_EMULATED_MEMORY", "100000000", 1), 0);
+    assert_int_equal(setenv("QRN_CUDA_BLAS", blas, 1), 0);
+    json_t *value = json_of(RUN_WITH_VARIABLE(variable, "bench", "--op", "matmul", "--case",
+                                              "bf16 4096x14336 M 1 bf16$", "--sizes", "64,256,70",
+                                              "-o", "json", "--device", "cuda", "--seconds", "0.01",
+                                              "--rotate", "1", "--kernel", "cublaslt"));
+    assert_int_equal(unsetenv("QRN_CUDA_BLAS"), 0);
+    assert_int_equal(unsetenv("QRN_EMULATED_MEMORY"), 0);
+    expect_rows(value, "bf16 64x256 M 70 bf16");
+    const json_t *row = json_array_get(results_of(value, 1), 0);
+    assert_string_equal(text_of(row, "kernel"), "cuda.matmul.cublaslt");
+    assert_true(json_is_true(json_object_get(row, "picked")));
+    json_decref(value);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_and_kernels),
         cmocka_unit_test(test_on_a_device),
+        cmocka_unit_test(test_library),
     };
     (void)unsetenv("QUERN_DEVICE");
     return cmocka_run_group_tests(tests, NULL, NULL);

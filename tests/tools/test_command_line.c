@@ -3,6 +3,11 @@
 #include "run_program.h"
 
 #include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/op_test.h"
+#include "support/temp.h"
 
 /* --- the tables --- */
 
@@ -326,6 +331,49 @@ static void test_ops(void **state)
     free(text);
 }
 
+static void expect_bits(const char *folder, const char *sm, const char *bits)
+{
+    char variable[4200], want[64];
+    assert_int_equal(setenv("QRN_EMULATED_SM", sm, 1), 0);
+    (void)snprintf(variable, sizeof variable, "LD_LIBRARY_PATH=%s", folder);
+    char *text = output_of(RUN_WITH_VARIABLE(variable, "ops", "--device", "cuda"));
+    assert_int_equal(unsetenv("QRN_EMULATED_SM"), 0);
+    (void)snprintf(want, sizeof want, "device %s, ", bits);
+    expect_text(text, want);
+    free(text);
+}
+
+/* Where the system finds a driver and cuBLASLt, both emulated here: what does not work is passed over, Hopper has
+ * no use for it. */
+static void test_libraries_of_the_system(void **state)
+{
+    (void)state;
+    static const char *const links[][2] = {{"libcuda.so.1", "libcuda_emulated.so"},
+                                           {"libcuda_emulated.so", "libcuda_emulated.so"},
+                                           {"libcublasLt.so.13", "libcuda_incomplete.so"},
+                                           {"libcublasLt.so.12", "libcublaslt_emulated.so"}};
+    char folder[4096];
+    const char *blas = op_test_blas();
+    if (!*QRN_TEST_EMULATOR || !blas || !strstr(blas, "emulated")) skip();
+    (void)snprintf(folder, sizeof folder, "%s", temp_path("libraries"));
+    assert_int_equal(mkdir(folder, 0700), 0);
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+        char from[4200], to[4200], *real = realpath(blas, NULL);
+        assert_non_null(real);
+        (void)snprintf(to, sizeof to, "%.*s/%s", (int)(strrchr(real, '/') - real), real,
+                       links[i][1]);
+        (void)snprintf(from, sizeof from, "%s/%s", folder, links[i][0]);
+        assert_int_equal(symlink(to, from), 0);
+        free(real);
+    }
+    expect_bits(folder, "80", "cuda sm_80 cublaslt");
+    expect_bits(folder, "100", "cuda sm_100 cublaslt");
+    expect_bits(folder, "90", "cuda sm_90");
+    assert_int_equal(setenv("QRN_CUDA_BLAS", "", 1), 0);
+    expect_bits(folder, "80", "cuda sm_80");
+    assert_int_equal(unsetenv("QRN_CUDA_BLAS"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +389,7 @@ int main(void)
         cmocka_unit_test(test_man_is_sound),
         cmocka_unit_test(test_bash_completes),
         cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_libraries_of_the_system),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
