@@ -43,8 +43,8 @@ struct qrn_device_options {
                                 rows of bf16 in any order; "": none; NULL: the same in the environment
                                 variable QRN_CUDA_BLAS.  Where that is not set: the first that the
                                 system finds and that works of libcublasLt.so.13, .so.12 and .so, on
-                                GPUs other than of compute capability 9.0 (for which quern's own
-                                products are as fast), and with the system's driver only */
+                                GPUs other than of compute capability 9.0 (for which quern has
+                                products of its own), and with the system's driver only */
     int cuda_device;         /* which GPU, from 0 on, as the driver counts them */
     void *cuda_context;      /* a CUcontext to work in, which must outlive the device; cuda_device is
                                 then not looked at.  NULL: the GPU's primary context */

@@ -161,9 +161,8 @@ static enum qrn_status open_blas(struct qrn_cuda *cuda, struct qrn_device *dev, 
     return QRN_OK;
 }
 
-/* A library that is named has to work.  Without a name those of the system are tried where the device
- * has no products of its own that are as fast, and the driver is the system's, too: the library knows
- * no other. */
+/* A library that is named has to work.  Without a name those of the system are tried where
+ * matmul.wgmma is not to be had, and the driver is the system's, too: the library knows no other. */
 static enum qrn_status find_blas(struct qrn_cuda *cuda, struct qrn_device *dev,
                                  const struct qrn_device_options *o, struct qrn_error *err)
 {
