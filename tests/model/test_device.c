@@ -371,6 +371,16 @@ static void test_far(void **state)
         }
 }
 
+/* The same where the system pins no memory. */
+static void test_far_unshared(void **state)
+{
+    (void)state;
+    struct qrn_device *dev = far_device_open(1, plenty);
+    far_device_share_nothing();
+    check_all(make_toy(TOY_DENSE), false, dev, 0.0);
+    far_device_close(dev);
+}
+
 /* Weights of every way to lie in files: packed in pieces, in rows, with scales. */
 static void test_far_files(void **state)
 {
@@ -620,6 +630,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_far),
+        cmocka_unit_test(test_far_unshared),
         cmocka_unit_test(test_far_files),
         cmocka_unit_test(test_traffic),
         cmocka_unit_test(test_refused),

@@ -34,6 +34,7 @@ static struct {
     struct block *blocks;
     struct work *first, **last;
     size_t n_bytes, n_in_use;
+    bool shares_nothing;
     struct far_counts counts;
     pthread_mutex_t lock; /* recursive */
 } far;
@@ -234,7 +235,7 @@ static enum qrn_status share(struct qrn_device *dev, void *begin, size_t n_bytes
     (void)dev;
     (void)err;
     assert_true((uintptr_t)begin % (size_t)sysconf(_SC_PAGESIZE) == 0 && n_bytes > 0);
-    return QRN_OK;
+    return far.shares_nothing ? QRN_ERR_DEVICE : QRN_OK;
 }
 
 static void stop_sharing(struct qrn_device *dev, void *begin)
@@ -355,6 +356,7 @@ struct qrn_device *far_device_open(int n_threads, size_t n_bytes)
     far.last = &far.first;
     far.n_bytes = n_bytes;
     far.n_in_use = 0;
+    far.shares_nothing = false;
     far.counts = (struct far_counts){0};
     dev->backend = &far.backend;
     return dev;
@@ -367,6 +369,11 @@ void far_device_close(struct qrn_device *dev)
     dev->backend = far.cpu;
     qrn_device_close(dev);
     (void)pthread_mutex_destroy(&far.lock);
+}
+
+void far_device_share_nothing(void)
+{
+    far.shares_nothing = true;
 }
 
 struct far_counts far_device_counts(void)

@@ -10,6 +10,8 @@
 /* Its bytes of memory; the test ends if it cannot be opened.  One at a time. */
 struct qrn_device *far_device_open(int n_threads, size_t n_bytes);
 void far_device_close(struct qrn_device *dev);
+/* From now on memory of the host is not shared with it: the system has none to pin. */
+void far_device_share_nothing(void);
 
 /* Since it was opened: times that somebody waited for all, copies from and to the host, reads that were queued, recordings
  * run. */
