@@ -10,11 +10,10 @@
 struct qrn_part {
     struct qrn_append *append; /* NULL: of a token that is yet to be drawn */
     struct qrn_seq *seq;
-    const struct qrn_part
-        *before;      /* whose step is under way: what it makes is as if it were there; or NULL */
-    int64_t at;       /* tokens of the sequence before it */
-    int64_t first, n; /* of the append's tokens */
-    int64_t row;      /* of the batch, where they begin */
+    const struct qrn_part *before; /* its step is under way, and as if it were done; or NULL */
+    int64_t at;                    /* tokens of the sequence before it */
+    int64_t first, n;              /* of the append's tokens */
+    int64_t row;                   /* of the batch, where they begin */
     struct qrn_recurrent fresh[QRN_MAX_STAGES]; /* buffers, or NULL */
     int64_t n_pages_before;
     const struct qrn_sampling *sampling; /* of the token after the part, if one is drawn */

@@ -61,10 +61,10 @@ struct qrn_workspace {
     struct qrn_tables filled, tables; /* by the host; as ops read them */
     struct qrn_staging staging;       /* behind filled, and behind tables where the host reads */
     size_t table_bytes; /* of a place for tables, of which staging has two elsewhere */
-    int turn; /* steps take turns at places and recordings there, for one may be under way when the next is filled: of the
-                    step that was placed last, 0 or 1 */
-    bool
-        shares; /* recordings copy tables from staging, and what is drawn to results, by themselves */
+    /* Steps take turns at places and recordings there, for one may be under way when the next is
+     * filled: 0 or 1, of the step that was placed last. */
+    int turn;
+    bool shares; /* recordings copy tables from staging, and what is drawn to results */
     struct qrn_buffer *table_memory; /* behind tables elsewhere, else NULL */
     struct qrn_staging results;      /* where logits and ids arrive; unused where the host reads */
     struct qrn_drawn *brought;       /* [2] of results: of each turn */
