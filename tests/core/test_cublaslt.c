@@ -164,13 +164,13 @@ static void test_names(void **state)
 {
     (void)state;
     struct qrn_device_options o = options();
-    expect_device(&o, "cuda sm_90 cublaslt");
+    expect_device(&o, "cuda sm_90 cublaslt 130000");
     o.cuda_blas = "";
     expect_device(&o, "cuda sm_90");
     o.cuda_blas = NULL;
     expect_device(&o, "cuda sm_90");
     set("QRN_CUDA_BLAS", op_test_blas());
-    expect_device(&o, "cuda sm_90 cublaslt");
+    expect_device(&o, "cuda sm_90 cublaslt 130000");
     o.cuda_blas = ""; /* it counts more */
     expect_device(&o, "cuda sm_90");
     o.cuda_blas = NULL;
@@ -186,7 +186,7 @@ static void test_names(void **state)
     set("QRN_EMULATED_SM", "80");
     expect_device(&o, "cuda sm_80");
     o.cuda_blas = "libcublasLt.so.13";
-    expect_device(&o, "cuda sm_80 cublaslt");
+    expect_device(&o, "cuda sm_80 cublaslt 130000");
     set("QRN_EMULATED_SM", NULL);
     (void)dlclose(again);
     (void)dlclose(loaded);

@@ -343,8 +343,8 @@ static void expect_bits(const char *folder, const char *sm, const char *bits)
     free(text);
 }
 
-/* Where the system finds a driver and cuBLASLt, both emulated here: what does not work is passed over, Hopper has
- * no use for it. */
+/* Where the system finds a driver and cuBLASLt, both emulated here: what does not work is passed over, for Hopper it
+ * is not looked for. */
 static void test_libraries_of_the_system(void **state)
 {
     (void)state;
@@ -366,8 +366,8 @@ static void test_libraries_of_the_system(void **state)
         assert_int_equal(symlink(to, from), 0);
         free(real);
     }
-    expect_bits(folder, "80", "cuda sm_80 cublaslt");
-    expect_bits(folder, "100", "cuda sm_100 cublaslt");
+    expect_bits(folder, "80", "cuda sm_80 cublaslt 130000");
+    expect_bits(folder, "100", "cuda sm_100 cublaslt 130000");
     expect_bits(folder, "90", "cuda sm_90");
     assert_int_equal(setenv("QRN_CUDA_BLAS", "", 1), 0);
     expect_bits(folder, "80", "cuda sm_80");

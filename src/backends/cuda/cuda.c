@@ -157,7 +157,8 @@ static enum qrn_status open_blas(struct qrn_cuda *cuda, struct qrn_device *dev, 
 {
     QRN_TRY(qrn_cuda_blas_open(cuda, path, err));
     dev->features |= QRN_CUDA_BLAS;
-    (void)snprintf(dev->bits, sizeof dev->bits, "cuda sm_%d cublaslt", cuda->capability);
+    (void)snprintf(dev->bits, sizeof dev->bits, "cuda sm_%d cublaslt %zu", cuda->capability,
+                   cuda->blas->version());
     return QRN_OK;
 }
 
