@@ -25,34 +25,17 @@ static struct qrn_device_options options(void)
         .name = "cuda", .cuda_driver = emulator_path(), .cuda_blas = op_test_blas()};
 }
 
-static void set(const char *variable, const char *value)
-{
-    assert_int_equal(value ? setenv(variable, value, 1) : unsetenv(variable), 0);
-}
-
 static void set_fault(const char *value)
 {
-    set("QRN_EMULATED_BLAS_FAILS", value);
-}
-
-static void expect(enum qrn_status got, enum qrn_status want, const struct qrn_error *err,
-                   const char *text)
-{
-    if (got != want || !strstr(err->text, text))
-        fail_msg("wants %s with \"%s\", got %s: %s", qrn_status_name(want), text,
-                 qrn_status_name(got), err->text);
+    emulated_set("QRN_EMULATED_BLAS_FAILS", value);
 }
 
 static void expect_nothing_left(void)
 {
-    const struct emulated_counts c = emulator_counts(emulator);
     const struct emulated_blas_counts b = blas_counts();
-    if (c.allocations || c.modules || c.streams || c.graphs || c.graph_execs || c.contexts ||
-        c.depth || b.handles || b.descriptions)
-        fail_msg("left: %ld allocations, %ld modules, %ld streams, %ld graphs, %ld contexts, "
-                 "%ld handles, %ld descriptions",
-                 c.allocations, c.modules, c.streams, c.graphs + c.graph_execs, c.contexts,
-                 b.handles, b.descriptions);
+    emulator_expect_nothing_left(emulator);
+    if (b.handles || b.descriptions)
+        fail_msg("left: %ld handles, %ld descriptions", b.handles, b.descriptions);
 }
 
 /* --- one product, in buffers --- */
@@ -156,7 +139,7 @@ static void expect_no_device(const struct qrn_device_options *o, const char *tex
 {
     struct qrn_error err;
     struct qrn_device *dev;
-    expect(qrn_device_open(o, &dev, &err), QRN_ERR_UNSUPPORTED, &err, text);
+    expect_status(qrn_device_open(o, &dev, &err), QRN_ERR_UNSUPPORTED, &err, text);
     expect_nothing_left();
 }
 
@@ -169,25 +152,25 @@ static void test_names(void **state)
     expect_device(&o, "cuda sm_90");
     o.cuda_blas = NULL;
     expect_device(&o, "cuda sm_90");
-    set("QRN_CUDA_BLAS", op_test_blas());
+    emulated_set("QRN_CUDA_BLAS", op_test_blas());
     expect_device(&o, "cuda sm_90 cublaslt 130000");
     o.cuda_blas = ""; /* it counts more */
     expect_device(&o, "cuda sm_90");
     o.cuda_blas = NULL;
-    set("QRN_CUDA_BLAS", "");
+    emulated_set("QRN_CUDA_BLAS", "");
     expect_device(&o, "cuda sm_90");
-    set("QRN_CUDA_BLAS", "/nor/here.so");
+    emulated_set("QRN_CUDA_BLAS", "/nor/here.so");
     expect_no_device(&o, "no cuBLASLt: /nor/here.so");
-    set("QRN_CUDA_BLAS", NULL);
+    emulated_set("QRN_CUDA_BLAS", NULL);
     /* By its usual name the library would be found now, as it is loaded: it is for the system's
      * driver only. */
     void *loaded = dlopen(op_test_blas(), RTLD_NOW), *again = dlopen("libcublasLt.so.13", RTLD_NOW);
     assert_ptr_equal(loaded, again);
-    set("QRN_EMULATED_SM", "80");
+    emulated_set("QRN_EMULATED_SM", "80");
     expect_device(&o, "cuda sm_80");
     o.cuda_blas = "libcublasLt.so.13";
     expect_device(&o, "cuda sm_80 cublaslt 130000");
-    set("QRN_EMULATED_SM", NULL);
+    emulated_set("QRN_EMULATED_SM", NULL);
     (void)dlclose(again);
     (void)dlclose(loaded);
 }
@@ -205,9 +188,9 @@ static void test_wrong_libraries(void **state)
     o.cuda_blas = incomplete;
     expect_no_device(&o, "libcuda_incomplete.so, has no entry point cublasLtGetVersion");
     o.cuda_blas = op_test_blas();
-    set("QRN_EMULATED_BLAS_VERSION", "111103");
+    emulated_set("QRN_EMULATED_BLAS_VERSION", "111103");
     expect_no_device(&o, "cuBLASLt is too old: needs 12.0, ");
-    set("QRN_EMULATED_BLAS_VERSION", NULL);
+    emulated_set("QRN_EMULATED_BLAS_VERSION", NULL);
     expect_it_works(&o);
 }
 
@@ -231,8 +214,9 @@ static void test_opening_fails(void **state)
             char fault[80];
             (void)snprintf(fault, sizeof fault, "%s %d", functions[i], no_memory ? 3 : 14);
             set_fault(fault);
-            expect(qrn_device_open(&o, &dev, &err), no_memory ? QRN_ERR_MEMORY : QRN_ERR_DEVICE,
-                   &err, no_memory ? "cuBLASLt's status 3" : "cuBLASLt's status 14");
+            expect_status(qrn_device_open(&o, &dev, &err),
+                          no_memory ? QRN_ERR_MEMORY : QRN_ERR_DEVICE, &err,
+                          no_memory ? "cuBLASLt's status 3" : "cuBLASLt's status 14");
             expect_nothing_left();
         }
     set_fault(NULL);
@@ -264,8 +248,9 @@ static void test_products_fail(void **state)
             if (n_before) assert_int_equal(qrn_encoder_submit(w.enc, &err), QRN_OK);
             set_fault(cases[c].fault);
             if (!n_before)
-                expect(qrn_matmul(w.dev, &w.args, &err), cases[c].status, &err, cases[c].text);
-            expect(qrn_encoder_submit(w.enc, &err), cases[c].status, &err, cases[c].text);
+                expect_status(qrn_matmul(w.dev, &w.args, &err), cases[c].status, &err,
+                              cases[c].text);
+            expect_status(qrn_encoder_submit(w.enc, &err), cases[c].status, &err, cases[c].text);
             set_fault(NULL);
             if (do_work(&w, &err) != QRN_OK) fail_msg("%s", err.text);
             end_work(&w);
@@ -314,16 +299,16 @@ static void test_lost(void **state)
         char n[20];
         struct work w;
         (void)snprintf(n, sizeof n, "%d", i);
-        set("QRN_EMULATED_LOSE_AT_LAUNCH", n);
+        emulated_set("QRN_EMULATED_LOSE_AT_LAUNCH", n);
         if (make_work(&w, &o, &err) != QRN_OK) fail_msg("%s", err.text);
-        set("QRN_EMULATED_LOSE_AT_LAUNCH", NULL);
+        emulated_set("QRN_EMULATED_LOSE_AT_LAUNCH", NULL);
         const enum qrn_status status = do_work(&w, &err);
         if (status != QRN_OK) {
             /* What is queued without waiting may get the library's word first. */
             if (i == 1 || !strstr(err.text, "cublasLtMatmul: cuBLASLt's status 13"))
-                expect(status, QRN_ERR_DEVICE, &err, lost);
-            expect(qrn_matmul(w.dev, &w.args, &err), QRN_ERR_DEVICE, &err, lost);
-            expect(qrn_encoder_submit(w.enc, &err), QRN_ERR_DEVICE, &err, lost);
+                expect_status(status, QRN_ERR_DEVICE, &err, lost);
+            expect_status(qrn_matmul(w.dev, &w.args, &err), QRN_ERR_DEVICE, &err, lost);
+            expect_status(qrn_encoder_submit(w.enc, &err), QRN_ERR_DEVICE, &err, lost);
             n_lost++;
         }
         end_work(&w);
@@ -352,16 +337,16 @@ static void test_out_of_memory(void **state)
             if (is_host)
                 c.fail_at = i;
             else
-                set("QRN_EMULATED_FAIL_ALLOC", n);
+                emulated_set("QRN_EMULATED_FAIL_ALLOC", n);
             enum qrn_status status = make_work(&w, &o, &err);
-            set("QRN_EMULATED_FAIL_ALLOC", NULL);
+            emulated_set("QRN_EMULATED_FAIL_ALLOC", NULL);
             if (status == QRN_OK) status = do_work(&w, &err);
             end_work(&w);
             expect_nothing_left();
             assert_int_equal(c.live_bytes, 0);
             assert_int_equal(c.n_bad_frees, 0);
             if (status == QRN_OK) break;
-            expect(status, QRN_ERR_MEMORY, &err, "");
+            expect_status(status, QRN_ERR_MEMORY, &err, "");
             n_failed++;
         }
     }

@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "core/timing.h"
-#include "emulator/counts.h"
 #include "support/counting_allocator.h"
-#include "support/op_test.h"
+#include "support/emulated_faults.h"
 
 static struct qrn_device *open_gpu(void)
 {
@@ -39,36 +38,13 @@ static void *emulated(const char *symbol)
 
 static struct emulated_counts counts(void)
 {
-    void (*count)(struct emulated_counts *);
-    void *p = emulated("emulated_count");
-    struct emulated_counts c = {0};
-    memcpy(&count, &p, sizeof p);
-    count(&c);
-    return c;
-}
-
-static void expect(enum qrn_status got, enum qrn_status want, const struct qrn_error *err,
-                   const char *fragment)
-{
-    if (got != want || !strstr(err->text, fragment))
-        fail_msg("wants %s with \"%s\", got %s: %s", qrn_status_name(want), fragment,
-                 qrn_status_name(got), err->text);
+    if (!emulator) skip();
+    return emulator_counts(emulator);
 }
 
 static void expect_nothing_left(void)
 {
-    const struct emulated_counts c = counts();
-    if (c.allocations || c.modules || c.streams || c.events || c.graphs || c.graph_execs ||
-        c.contexts || c.depth)
-        fail_msg("left: %ld allocations, %ld modules, %ld streams, %ld events, %ld graphs, "
-                 "%ld instances, %ld contexts, depth %ld",
-                 c.allocations, c.modules, c.streams, c.events, c.graphs, c.graph_execs, c.contexts,
-                 c.depth);
-}
-
-static void set(const char *variable, const char *value)
-{
-    assert_int_equal(value ? setenv(variable, value, 1) : unsetenv(variable), 0);
+    emulator_expect_nothing_left(emulator);
 }
 
 /* Two buffers and a recording that adds them into a third. */
@@ -173,14 +149,14 @@ static void check_buffers(struct qrn_device *dev)
     assert_int_equal(qrn_buffer_read(a, 0, out, 1, &err), QRN_OK);
     assert_int_equal(out[0], 21);
     assert_int_equal(qrn_buffer_write(a, 100, in, 0, &err), QRN_OK);
-    expect(qrn_buffer_write(a, 31, in, 70, &err), QRN_ERR_ARGUMENT, &err,
+    expect_status(qrn_buffer_write(a, 31, in, 70, &err), QRN_ERR_ARGUMENT, &err,
            "70 bytes at 31 do not lie in a buffer of 100");
-    expect(qrn_buffer_read(part, 1, out, 50, &err), QRN_ERR_ARGUMENT, &err,
+    expect_status(qrn_buffer_read(part, 1, out, 50, &err), QRN_ERR_ARGUMENT, &err,
            "50 bytes at 1 do not lie in a buffer of 50");
-    expect(qrn_buffer_read(part, SIZE_MAX, out, 2, &err), QRN_ERR_ARGUMENT, &err, "do not lie");
-    expect(qrn_buffer_copy(b, 60, a, 0, 41, &err), QRN_ERR_ARGUMENT, &err, "copying to a buffer");
-    expect(qrn_buffer_copy(b, 0, a, 60, 41, &err), QRN_ERR_ARGUMENT, &err, "copying from a buffer");
-    expect(qrn_buffer_copy(a, 0, part, 0, 50, &err), QRN_ERR_ARGUMENT, &err, "overlaps itself");
+    expect_status(qrn_buffer_read(part, SIZE_MAX, out, 2, &err), QRN_ERR_ARGUMENT, &err, "do not lie");
+    expect_status(qrn_buffer_copy(b, 60, a, 0, 41, &err), QRN_ERR_ARGUMENT, &err, "copying to a buffer");
+    expect_status(qrn_buffer_copy(b, 0, a, 60, 41, &err), QRN_ERR_ARGUMENT, &err, "copying from a buffer");
+    expect_status(qrn_buffer_copy(a, 0, part, 0, 50, &err), QRN_ERR_ARGUMENT, &err, "overlaps itself");
     qrn_buffer_release(part);
     qrn_buffer_release(b);
     qrn_buffer_release(a);
@@ -207,7 +183,7 @@ static void test_two_devices(void **state)
     assert_int_equal(qrn_device_open(NULL, &cpu, NULL), QRN_OK);
     assert_int_equal(qrn_buffer_create(cpu, 64, &a, &err), QRN_OK);
     assert_int_equal(qrn_buffer_create(gpu, 64, &b, &err), QRN_OK);
-    expect(qrn_buffer_copy(b, 0, a, 0, 64, &err), QRN_ERR_ARGUMENT, &err,
+    expect_status(qrn_buffer_copy(b, 0, a, 0, 64, &err), QRN_ERR_ARGUMENT, &err,
            "from a buffer of device cpu");
     qrn_buffer_release(a);
     qrn_buffer_release(b);
@@ -300,38 +276,38 @@ static void test_opening(void **state)
     struct qrn_device_options o = emulated_options();
     char incomplete[500];
     o.cuda_driver = "/there/is/no/libcuda.so.1";
-    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
+    expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
            "no NVIDIA driver: /there/is");
-    set("QRN_CUDA_DRIVER", "/nor/here.so");
+    emulated_set("QRN_CUDA_DRIVER", "/nor/here.so");
     o.cuda_driver = NULL;
-    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
+    expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
            "no NVIDIA driver: /nor/here");
-    set("QRN_CUDA_DRIVER", NULL);
+    emulated_set("QRN_CUDA_DRIVER", NULL);
     const char *path = emulator_path();
     (void)snprintf(incomplete, sizeof incomplete, "%.*s/libcuda_incomplete.so",
                    (int)(strrchr(path, '/') - path), path);
     o.cuda_driver = incomplete;
-    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
+    expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
            "the NVIDIA driver 13.0 has no entry point cuGetErrorName");
     o.cuda_driver = path;
-    set("QRN_EMULATED_DRIVER_VERSION", "11080");
-    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
+    emulated_set("QRN_EMULATED_DRIVER_VERSION", "11080");
+    expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
            "needs driver 12.0, found 11.8");
-    set("QRN_EMULATED_DRIVER_VERSION", NULL);
+    emulated_set("QRN_EMULATED_DRIVER_VERSION", NULL);
     o.cuda_device = 3;
-    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_ARGUMENT, &err,
+    expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_ARGUMENT, &err,
            "cuda_device is 3, wants 0 to 0");
     o.cuda_device = 0;
-    set("QRN_EMULATED_SM", "75");
-    expect(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
+    emulated_set("QRN_EMULATED_SM", "75");
+    expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
            "compute capability 7.5, needs 8.0");
-    set("QRN_EMULATED_SM", "90");
+    emulated_set("QRN_EMULATED_SM", "90");
     assert_int_equal(qrn_device_open(&o, &dev, &err), QRN_OK);
     assert_string_equal(qrn_device_bits(dev), "cuda sm_90");
     assert_string_equal(qrn_device_name(dev), "cuda");
     assert_int_equal(qrn_device_n_threads(dev), 1);
     qrn_device_close(dev);
-    set("QRN_EMULATED_SM", NULL);
+    emulated_set("QRN_EMULATED_SM", NULL);
     expect_nothing_left();
     expect_cpu_works();
 }
@@ -377,14 +353,14 @@ static void test_out_of_memory(void **state)
         char n[20];
         struct work w;
         (void)snprintf(n, sizeof n, "%d", i);
-        set("QRN_EMULATED_FAIL_ALLOC", n);
+        emulated_set("QRN_EMULATED_FAIL_ALLOC", n);
         enum qrn_status status = make_work(&w, &o, &err);
-        set("QRN_EMULATED_FAIL_ALLOC", NULL);
+        emulated_set("QRN_EMULATED_FAIL_ALLOC", NULL);
         if (status == QRN_OK) status = do_work(&w, &err);
         end_work(&w);
         expect_nothing_left();
         if (status == QRN_OK) break;
-        expect(status, QRN_ERR_MEMORY, &err, "");
+        expect_status(status, QRN_ERR_MEMORY, &err, "");
         n_failed++;
     }
     assert_int_equal(n_failed, 3);
@@ -411,7 +387,7 @@ static void test_out_of_host_memory(void **state)
         assert_int_equal(c.live_bytes, 0);
         assert_int_equal(c.n_bad_frees, 0);
         if (status == QRN_OK) break;
-        expect(status, QRN_ERR_MEMORY, &err, "");
+        expect_status(status, QRN_ERR_MEMORY, &err, "");
         n_failed++;
     }
     assert_true(n_failed > 10);
@@ -429,9 +405,9 @@ static void test_lost(void **state)
         char n[20];
         struct work w;
         (void)snprintf(n, sizeof n, "%d", i);
-        set("QRN_EMULATED_LOSE_AT_LAUNCH", n);
+        emulated_set("QRN_EMULATED_LOSE_AT_LAUNCH", n);
         if (make_work(&w, &o, &err) != QRN_OK) fail_msg("%s", err.text);
-        set("QRN_EMULATED_LOSE_AT_LAUNCH", NULL);
+        emulated_set("QRN_EMULATED_LOSE_AT_LAUNCH", NULL);
         const enum qrn_status status = do_work(&w, &err);
         if (status != QRN_OK) {
             static const char lost[] =
@@ -439,15 +415,15 @@ static void test_lost(void **state)
             struct qrn_buffer *b = NULL;
             struct qrn_add_args a = add_of(&w);
             float value = 1.0f;
-            expect(status, QRN_ERR_DEVICE, &err, lost);
-            expect(qrn_add(w.dev, &a, &err), QRN_ERR_DEVICE, &err, lost);
-            expect(qrn_buffer_create(w.dev, 64, &b, &err), QRN_ERR_DEVICE, &err, lost);
-            expect(qrn_buffer_write(w.x, 0, &value, 4, &err), QRN_ERR_DEVICE, &err, lost);
-            expect(qrn_buffer_read(w.x, 0, &value, 4, &err), QRN_ERR_DEVICE, &err, lost);
-            expect(qrn_buffer_copy(w.x, 0, w.y, 0, 4, &err), QRN_ERR_DEVICE, &err, lost);
+            expect_status(status, QRN_ERR_DEVICE, &err, lost);
+            expect_status(qrn_add(w.dev, &a, &err), QRN_ERR_DEVICE, &err, lost);
+            expect_status(qrn_buffer_create(w.dev, 64, &b, &err), QRN_ERR_DEVICE, &err, lost);
+            expect_status(qrn_buffer_write(w.x, 0, &value, 4, &err), QRN_ERR_DEVICE, &err, lost);
+            expect_status(qrn_buffer_read(w.x, 0, &value, 4, &err), QRN_ERR_DEVICE, &err, lost);
+            expect_status(qrn_buffer_copy(w.x, 0, w.y, 0, 4, &err), QRN_ERR_DEVICE, &err, lost);
             qrn_encoder_reset(w.enc);
             qrn_encode_add(w.enc, &a);
-            expect(qrn_encoder_submit(w.enc, &err), QRN_ERR_DEVICE, &err, lost);
+            expect_status(qrn_encoder_submit(w.enc, &err), QRN_ERR_DEVICE, &err, lost);
             n_lost++;
             expect_cpu_works();
         }
@@ -493,10 +469,10 @@ static void test_timing(void **state)
     for (int i = 1; i <= 4; i++) { /* two calls step by step, the same as a graph */
         char n[16];
         (void)snprintf(n, sizeof n, "%d", i);
-        set("QRN_EMULATED_LOSE_AT_LAUNCH", n);
+        emulated_set("QRN_EMULATED_LOSE_AT_LAUNCH", n);
         if (make_work(&w, &o, &err) != QRN_OK) fail_msg("%s", err.text);
-        set("QRN_EMULATED_LOSE_AT_LAUNCH", NULL);
-        expect(time_all(&w, ns, &err), QRN_ERR_DEVICE, &err, "the device is lost");
+        emulated_set("QRN_EMULATED_LOSE_AT_LAUNCH", NULL);
+        expect_status(time_all(&w, ns, &err), QRN_ERR_DEVICE, &err, "the device is lost");
         end_work(&w);
         expect_nothing_left();
     }
@@ -517,7 +493,7 @@ static void test_foreign_memory(void **state)
     if (make_work(&w, &o, &err) != QRN_OK) fail_msg("%s", err.text);
     struct qrn_add_args a = add_of(&w);
     a.out = qrn_tensor_1d(QRN_F32, memory + ((uint32_t)(uintptr_t)memory < LOW ? LOW : 0), N);
-    expect(qrn_add(w.dev, &a, &err), QRN_ERR_DEVICE, &err, "that was not shared with the device");
+    expect_status(qrn_add(w.dev, &a, &err), QRN_ERR_DEVICE, &err, "that was not shared with the device");
     end_work(&w);
     free(memory);
     expect_nothing_left();

@@ -4,7 +4,6 @@
 #define QUERN_TESTS_SPLIT_TOY_H
 
 #include <stdio.h>
-#include <sys/stat.h>
 #include "support/far_device.h"
 #include "support/model_test.h"
 #include "support/temp.h"
@@ -12,15 +11,6 @@
 
 /* Memory of a far device. */
 static const size_t plenty = (size_t)1 << 40;
-
-static inline const char *make_toy(enum toy_kind kind)
-{
-    static char dir[512];
-    (void)snprintf(dir, sizeof dir, "%s", temp_path("toy"));
-    (void)mkdir(dir, 0700);
-    toy_model_write(dir, kind);
-    return dir;
-}
 
 static inline struct qrn_model *open_with(struct qrn_model_options o)
 {

@@ -3,12 +3,10 @@
  * instead of asking for them: on a far device, whose bits are the CPU's, and on a GPU. */
 #include "support/model_test.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "support/emulated_faults.h"
 #include "support/far_device.h"
 #include "support/op_test.h"
@@ -16,15 +14,6 @@
 #include "support/toy_model.h"
 
 enum { VOCAB = 96, N_SEQS = 3, MOST_BACK = 4, MOST_LOG = 4096 };
-
-static const char *make_toy(enum toy_kind kind)
-{
-    static char dir[512];
-    (void)snprintf(dir, sizeof dir, "%s", temp_path("toy"));
-    (void)mkdir(dir, 0700);
-    toy_model_write(dir, kind);
-    return dir;
-}
 
 static struct qrn_model *open_on(struct qrn_device *dev, const char *path, size_t budget_bytes)
 {
@@ -177,7 +166,7 @@ static void live(struct world *w, struct qrn_model *model, bool goes_on, int n_e
 
 static void check_worlds(struct qrn_device *dev, enum toy_kind kind, int n_events, int n_seeds)
 {
-    struct qrn_model *model = open_on(dev, make_toy(kind), 0);
+    struct qrn_model *model = open_on(dev, toy_model_make(kind), 0);
     static struct world with, without;
     for (int seed = 1; seed <= n_seeds; seed++) {
         live(&with, model, true, n_events, (uint64_t)seed);
@@ -208,7 +197,7 @@ static void test_fork_at_page(void **state)
     static struct world w[2];
     struct qrn_error err;
     struct qrn_device *dev = far_device_open(1, (size_t)1 << 40);
-    struct qrn_model *model = open_on(dev, make_toy(TOY_DENSE), 0);
+    struct qrn_model *model = open_on(dev, toy_model_make(TOY_DENSE), 0);
     for (int i = 0; i < 2; i++) {
         w[i] = (struct world){.model = model, .goes_on = i == 0, .r = {7}};
         w[i].seq[0] = test_seq(model, 0);
@@ -230,9 +219,7 @@ static void test_gpu(void **state)
 {
     (void)state;
     struct qrn_error err;
-    assert_int_equal(setenv("QRN_EMULATED_LATE", "1", 1), 0);
-    struct qrn_device *dev = op_test_open_gpu(&err);
-    assert_int_equal(unsetenv("QRN_EMULATED_LATE"), 0);
+    struct qrn_device *dev = emulated_open_late(&err);
     if (!dev) skip();
     const char *which = getenv("QRN_TEST_CUDA");
     const bool is_real = which && strcmp(which, "real") == 0;
@@ -248,7 +235,7 @@ static void test_queued(void **state)
     (void)state;
     struct qrn_error err;
     struct qrn_device *dev = far_device_open(1, (size_t)1 << 40);
-    struct qrn_model *model = open_on(dev, make_toy(TOY_DENSE), 0);
+    struct qrn_model *model = open_on(dev, toy_model_make(TOY_DENSE), 0);
     struct qrn_seq *seq = test_seq(model, 0);
     int32_t token = 5;
     struct far_counts first = {0};
@@ -297,7 +284,7 @@ static void test_stopped(void **state)
     struct qrn_error err;
     bool stops = true;
     struct qrn_device *dev = far_device_open(1, (size_t)1 << 40);
-    struct qrn_model *model = open_on(dev, make_toy(TOY_DENSE), 0);
+    struct qrn_model *model = open_on(dev, toy_model_make(TOY_DENSE), 0);
     struct qrn_seq *seq = test_seq(model, 0);
     int32_t token = 5;
     struct qrn_append a = {
@@ -315,7 +302,7 @@ static void test_stopped(void **state)
     qrn_model_close(model);
 
     /* Room for one page only: the 65th token is refused when it is asked for, and not before. */
-    model = open_on(dev, make_toy(TOY_DENSE), most);
+    model = open_on(dev, toy_model_make(TOY_DENSE), most);
     a.seq = seq = test_seq(model, 0);
     token = 5;
     for (int i = 0; i < 63; i++) {
@@ -364,7 +351,7 @@ static void test_threads(void **state)
 {
     (void)state;
     struct qrn_device *dev = far_device_open(1, (size_t)1 << 40);
-    struct qrn_model *model = open_on(dev, make_toy(TOY_DENSE), 0);
+    struct qrn_model *model = open_on(dev, toy_model_make(TOY_DENSE), 0);
     struct talker alone = {.model = model}, both[2] = {{.model = model}, {.model = model}};
     pthread_t threads[2];
     (void)talk(&alone);
@@ -399,17 +386,10 @@ static enum qrn_status run_session(struct qrn_device *dev, void *path, struct qr
 
 static void test_gpu_failures(void **state)
 {
-    (void)state;
     char path[512];
-    int n_failed;
-    void *emulator = emulator_open();
-    if (!emulator) skip();
-    (void)snprintf(path, sizeof path, "%s", make_toy(TOY_DENSE));
-    (void)emulated_fault_in_turn(emulator, "QRN_EMULATED_FAIL_ALLOC", 5, QRN_ERR_MEMORY,
-                                 run_session, path, &n_failed);
-    (void)emulated_fault_in_turn(emulator, "QRN_EMULATED_LOSE_AT_LAUNCH", 23, QRN_ERR_DEVICE,
-                                 run_session, path, &n_failed);
-    (void)dlclose(emulator);
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s", toy_model_make(TOY_DENSE));
+    emulated_faults_in_turn(5, 23, run_session, path);
 }
 
 int main(void)

@@ -5,12 +5,10 @@
 
 #include "support/model_test.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "support/emulated_faults.h"
 #include "support/far_device.h"
 #include "support/op_test.h"
@@ -349,15 +347,6 @@ static void check_some(const char *path, struct qrn_device *dev, double allowed)
     fixture_close(&f);
 }
 
-static const char *make_toy(enum toy_kind kind)
-{
-    static char dir[512];
-    (void)snprintf(dir, sizeof dir, "%s", temp_path("toy"));
-    (void)mkdir(dir, 0700);
-    toy_model_write(dir, kind);
-    return dir;
-}
-
 static const size_t plenty = (size_t)1 << 40;
 
 static void test_far(void **state)
@@ -366,7 +355,7 @@ static void test_far(void **state)
     for (enum toy_kind kind = TOY_DENSE; kind < TOY_KINDS; kind++)
         for (int exact = 0; exact < (SANITIZED ? 1 : 2); exact++) {
             struct qrn_device *dev = far_device_open(kind == TOY_MOE ? 2 : 1, plenty);
-            check_all(make_toy(kind), exact != 0, dev, 0.0);
+            check_all(toy_model_make(kind), exact != 0, dev, 0.0);
             far_device_close(dev);
         }
 }
@@ -377,7 +366,7 @@ static void test_far_unshared(void **state)
     (void)state;
     struct qrn_device *dev = far_device_open(1, plenty);
     far_device_share_nothing();
-    check_all(make_toy(TOY_DENSE), false, dev, 0.0);
+    check_all(toy_model_make(TOY_DENSE), false, dev, 0.0);
     far_device_close(dev);
 }
 
@@ -410,7 +399,7 @@ static void test_traffic(void **state)
     struct fixture f;
     struct qrn_error err;
     struct qrn_device *dev = far_device_open(1, plenty);
-    assert_true(fixture_open(&f, make_toy(TOY_MOE), false, dev, 0.0));
+    assert_true(fixture_open(&f, toy_model_make(TOY_MOE), false, dev, 0.0));
     struct qrn_seq *seq = test_seq(f.model, 0);
     float *logits = malloc((size_t)f.vocab_size * sizeof *logits);
     for (int i = 0; i < 70; i++) {
@@ -447,7 +436,7 @@ static void test_refused(void **state)
     struct qrn_model *model = NULL;
     double done = 0.0;
     struct qrn_device *dev = far_device_open(1, 100000);
-    struct qrn_model_options o = {.path = make_toy(TOY_NEXT), .device = dev};
+    struct qrn_model_options o = {.path = toy_model_make(TOY_NEXT), .device = dev};
     assert_int_equal(qrn_model_open(&o, &model, &err), QRN_ERR_MEMORY);
     if (!strstr(err.text, "does not fit on the device: 0.000 GiB of weights and 0.0") ||
         !strstr(err.text, "0.000 of 0.000 GiB are free"))
@@ -466,16 +455,14 @@ static void test_gpu(void **state)
 {
     (void)state;
     struct qrn_error err;
-    assert_int_equal(setenv("QRN_EMULATED_LATE", "1", 1), 0);
-    struct qrn_device *dev = op_test_open_gpu(&err);
-    assert_int_equal(unsetenv("QRN_EMULATED_LATE"), 0);
+    struct qrn_device *dev = emulated_open_late(&err);
     if (!dev) skip();
     const char *which = getenv("QRN_TEST_CUDA");
     for (enum toy_kind kind = TOY_DENSE; kind < TOY_KINDS; kind++)
         if (which && strcmp(which, "real") == 0)
-            check_all(make_toy(kind), true, dev, 2e-3);
+            check_all(toy_model_make(kind), true, dev, 2e-3);
         else if (kind != TOY_NEXT) /* the kernels of TOY_MOE */
-            check_some(make_toy(kind), dev, 2e-3);
+            check_some(toy_model_make(kind), dev, 2e-3);
     qrn_device_close(dev);
 }
 
@@ -540,7 +527,7 @@ static void test_gpu_rounded(void **state)
     (void)snprintf(file, sizeof file, "%s", temp_path("rounded.gguf"));
     for (enum toy_kind kind = TOY_DENSE; kind <= TOY_MOE; kind++) {
         const struct qrn_quantize_options o = {
-            .path = make_toy(kind), .out_path = file, .type = "Q8_0"};
+            .path = toy_model_make(kind), .out_path = file, .type = "Q8_0"};
         if (qrn_quantize(&o, &err) != QRN_OK) fail_msg("%s", err.text);
         check_rounded(file, dev);
         assert_int_equal(remove(file), 0);
@@ -561,7 +548,7 @@ static void test_gpu_exact_batch(void **state)
     if (!dev) skip();
     (void)snprintf(file, sizeof file, "%s", temp_path("exact.gguf"));
     const struct qrn_quantize_options o = {
-        .path = make_toy(TOY_DENSE), .out_path = file, .type = "Q8_0"};
+        .path = toy_model_make(TOY_DENSE), .out_path = file, .type = "Q8_0"};
     if (qrn_quantize(&o, &err) != QRN_OK) fail_msg("%s", err.text);
     for (int i = 0; i < ROUNDED; i++) f.ids[i] = i * 7 % 90;
     struct qrn_model *model = open_on(&f, dev, false, &err);
@@ -613,17 +600,10 @@ static enum qrn_status run_session(struct qrn_device *dev, void *path, struct qr
 
 static void test_gpu_failures(void **state)
 {
-    (void)state;
     char path[512];
-    int n_failed;
-    void *emulator = emulator_open();
-    if (!emulator) skip();
-    (void)snprintf(path, sizeof path, "%s", make_toy(TOY_DENSE));
-    (void)emulated_fault_in_turn(emulator, "QRN_EMULATED_FAIL_ALLOC", 3, QRN_ERR_MEMORY,
-                                 run_session, path, &n_failed);
-    (void)emulated_fault_in_turn(emulator, "QRN_EMULATED_LOSE_AT_LAUNCH", 37, QRN_ERR_DEVICE,
-                                 run_session, path, &n_failed);
-    (void)dlclose(emulator);
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s", toy_model_make(TOY_DENSE));
+    emulated_faults_in_turn(3, 37, run_session, path);
 }
 
 int main(void)

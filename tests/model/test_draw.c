@@ -7,22 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include "support/emulated_faults.h"
 #include "support/far_device.h"
 #include "support/op_test.h"
-#include "support/temp.h"
 #include "support/toy_model.h"
 
 enum { N_SEQS = 7, N_IDS = 160, VOCAB = 96 };
-
-static const char *make_toy(enum toy_kind kind)
-{
-    static char dir[512];
-    (void)snprintf(dir, sizeof dir, "%s", temp_path("toy"));
-    (void)mkdir(dir, 0700);
-    toy_model_write(dir, kind);
-    return dir;
-}
 
 static struct qrn_model *open_on(struct qrn_device *dev, const char *path)
 {
@@ -82,7 +72,7 @@ static void check_draws(struct qrn_device *dev, int n_steps, bool same_bits)
 {
     struct qrn_error err;
     struct qrn_device *cpu = test_device(1);
-    struct qrn_model *model = open_on(dev, make_toy(TOY_DENSE));
+    struct qrn_model *model = open_on(dev, toy_model_make(TOY_DENSE));
     struct qrn_append a[2 * N_SEQS];
     int32_t ids[N_IDS], next[2 * N_SEQS];
     float logits[N_SEQS][VOCAB], probability;
@@ -134,9 +124,7 @@ static void test_draws(void **state)
     dev = far_device_open(1, (size_t)1 << 40);
     check_draws(dev, 40, true);
     far_device_close(dev);
-    assert_int_equal(setenv("QRN_EMULATED_LATE", "1", 1), 0);
-    dev = op_test_open_gpu(&err);
-    assert_int_equal(unsetenv("QRN_EMULATED_LATE"), 0);
+    dev = emulated_open_late(&err);
     if (!dev) skip();
     check_draws(dev, 2, false);
     qrn_device_close(dev);
@@ -148,7 +136,7 @@ static void test_refused(void **state)
     (void)state;
     struct qrn_error err;
     struct qrn_device *dev = test_device(1);
-    struct qrn_model *model = open_on(dev, make_toy(TOY_DENSE));
+    struct qrn_model *model = open_on(dev, toy_model_make(TOY_DENSE));
     static const int32_t ids[] = {1, 2, 3};
     const struct qrn_sampling bad = {.temperature = 1.0f, .top_p = 2.0f};
     struct qrn_append a[3] = {{.n_tokens = 3, .sampling = &bad},
@@ -176,7 +164,7 @@ static void test_refused(void **state)
 /* The toy with NaN in its last norm. */
 static const char *make_broken_toy(void)
 {
-    const char *dir = make_toy(TOY_DENSE);
+    const char *dir = toy_model_make(TOY_DENSE);
     char from[600], to[600];
     struct qrn_error err;
     struct qrn_safetensors st;
@@ -244,7 +232,7 @@ static void test_traffic(void **state)
     (void)state;
     struct qrn_error err;
     struct qrn_device *dev = far_device_open(1, (size_t)1 << 40);
-    struct qrn_model *model = open_on(dev, make_toy(TOY_MOE));
+    struct qrn_model *model = open_on(dev, toy_model_make(TOY_MOE));
     struct qrn_append a = {.seq = test_seq(model, 0), .n_tokens = 1, .sampling = &samplings[5]};
     int32_t next = 5;
     for (int i = 0; i < 70; i++, next = a.next) {

@@ -281,7 +281,7 @@ static void test_far(void **state)
     for (enum toy_kind kind = TOY_DENSE; kind < TOY_KINDS; kind++)
         for (int64_t n = 0; n <= 4; n++) { /* toys have 3 or 4 layers */
             struct qrn_device *dev = far_device_open(1, plenty);
-            check_all(make_toy(kind), dev, n, n % 2 == 1, 0.0);
+            check_all(toy_model_make(kind), dev, n, n % 2 == 1, 0.0);
             far_device_close(dev);
         }
 }
@@ -315,7 +315,7 @@ static void test_traffic(void **state)
     struct fixture f;
     struct qrn_error err;
     struct qrn_device *dev = far_device_open(1, plenty);
-    fixture_open(&f, make_toy(TOY_MOE), dev, 2, false, 0.0);
+    fixture_open(&f, toy_model_make(TOY_MOE), dev, 2, false, 0.0);
     const struct qrn_sampling likeliest = {0};
     struct qrn_append a = {.seq = test_seq(f.model, 0), .n_tokens = 1, .sampling = &likeliest};
     for (int i = 0; i < 70; i++) {
@@ -388,16 +388,14 @@ static void test_gpu(void **state)
 {
     (void)state;
     struct qrn_error err;
-    assert_int_equal(setenv("QRN_EMULATED_LATE", "1", 1), 0);
-    struct qrn_device *dev = op_test_open_gpu(&err);
-    assert_int_equal(unsetenv("QRN_EMULATED_LATE"), 0);
+    struct qrn_device *dev = emulated_open_late(&err);
     if (!dev) skip();
     const char *which = getenv("QRN_TEST_CUDA");
     for (int64_t n = 0; n <= 4; n++)
         if (which && strcmp(which, "real") == 0)
-            check_all(make_toy(n % 2 ? TOY_DENSE : TOY_MOE), dev, n, true, 2e-3);
+            check_all(toy_model_make(n % 2 ? TOY_DENSE : TOY_MOE), dev, n, true, 2e-3);
         else
-            check_some(make_toy(n % 2 ? TOY_DENSE : TOY_MOE), dev, n);
+            check_some(toy_model_make(n % 2 ? TOY_DENSE : TOY_MOE), dev, n);
     qrn_device_close(dev);
 }
 
@@ -415,7 +413,7 @@ static void test_gpu_exact_batch(void **state)
         qrn_device_close(cpu);
         skip();
     }
-    struct qrn_model *model = open_with((struct qrn_model_options){.path = make_toy(TOY_DENSE),
+    struct qrn_model *model = open_with((struct qrn_model_options){.path = toy_model_make(TOY_DENSE),
                                                                    .device = dev,
                                                                    .host_device = cpu,
                                                                    .n_device_layers = 2,
@@ -489,7 +487,7 @@ static void test_gpu_failures(void **state)
     (void)state;
     void *emulator = emulator_open();
     if (!emulator) skip();
-    struct split on = {make_toy(TOY_DENSE), test_device(1)};
+    struct split on = {toy_model_make(TOY_DENSE), test_device(1)};
     fail_in_turn(emulator, "QRN_EMULATED_FAIL_ALLOC", 1, QRN_ERR_MEMORY, &on);
     fail_in_turn(emulator, "QRN_EMULATED_LOSE_AT_LAUNCH", 19, QRN_ERR_DEVICE, &on);
     qrn_device_close(on.cpu);

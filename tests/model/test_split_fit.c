@@ -13,7 +13,7 @@ static void test_budget(void **state)
     static const int32_t ids[] = {1, 2, 3};
     struct qrn_error err;
     struct qrn_device *dev = far_device_open(1, plenty), *cpu = test_device(1);
-    const struct qrn_model_options o = {.path = make_toy(TOY_MOE),
+    const struct qrn_model_options o = {.path = toy_model_make(TOY_MOE),
                                         .device = dev,
                                         .host_device = cpu,
                                         .n_device_layers = 1,
@@ -110,7 +110,7 @@ static void test_options(void **state)
 {
     (void)state;
     struct qrn_device *dev = far_device_open(1, plenty), *cpu = test_device(1);
-    struct qrn_model_options o = {.path = make_toy(TOY_DENSE), .device = dev, .host_device = dev};
+    struct qrn_model_options o = {.path = toy_model_make(TOY_DENSE), .device = dev, .host_device = dev};
     expect_refusal(o, "host_device is \"far\", whose memory the host does not reach");
     o.host_device = cpu;
     o.n_device_layers = -1;

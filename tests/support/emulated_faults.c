@@ -25,12 +25,36 @@ struct emulated_counts emulator_counts(void *emulator)
     return c;
 }
 
-static void expect_nothing_left(void *emulator, const char *variable, int n)
+void emulator_expect_nothing_left(void *emulator)
 {
     const struct emulated_counts c = emulator_counts(emulator);
-    if (c.allocations || c.shared_ranges || c.graph_execs || c.graphs || c.streams || c.modules)
-        fail_msg("%s %d: left are %ld allocations, %ld shared ranges, %ld graphs", variable, n,
-                 c.allocations, c.shared_ranges, c.graph_execs);
+    if (c.allocations || c.shared_ranges || c.modules || c.streams || c.events || c.graphs ||
+        c.graph_execs || c.contexts || c.depth)
+        fail_msg("left: %ld allocations, %ld shared ranges, %ld modules, %ld streams, %ld events, "
+                 "%ld graphs, %ld instances, %ld contexts, depth %ld",
+                 c.allocations, c.shared_ranges, c.modules, c.streams, c.events, c.graphs,
+                 c.graph_execs, c.contexts, c.depth);
+}
+
+void emulated_set(const char *variable, const char *value)
+{
+    assert_int_equal(value ? setenv(variable, value, 1) : unsetenv(variable), 0);
+}
+
+void expect_status(enum qrn_status got, enum qrn_status want, const struct qrn_error *err,
+                   const char *fragment)
+{
+    if (got != want || !strstr(err->text, fragment))
+        fail_msg("wants %s with \"%s\", got %s: %s", qrn_status_name(want), fragment,
+                 qrn_status_name(got), err->text);
+}
+
+struct qrn_device *emulated_open_late(struct qrn_error *err)
+{
+    emulated_set("QRN_EMULATED_LATE", "1");
+    struct qrn_device *dev = op_test_open_gpu(err);
+    emulated_set("QRN_EMULATED_LATE", NULL);
+    return dev;
 }
 
 enum qrn_status emulated_fault_in_turn(
@@ -43,17 +67,32 @@ enum qrn_status emulated_fault_in_turn(
         struct qrn_error err = {.text = ""};
         char text[16];
         (void)snprintf(text, sizeof text, "%d", n);
-        assert_int_equal(setenv(variable, text, 1), 0);
+        emulated_set(variable, text);
         struct qrn_device *dev = op_test_open_gpu(&err);
-        assert_int_equal(unsetenv(variable), 0);
+        emulated_set(variable, NULL);
         const enum qrn_status s = session(dev, context, &err);
         qrn_device_close(dev);
-        expect_nothing_left(emulator, variable, n);
+        emulator_expect_nothing_left(emulator);
         if (s == want) continue;
         if (s != QRN_OK && s != QRN_ERR_UNSUPPORTED)
             fail_msg("%s %d: %s: %s", variable, n, qrn_status_name(s), err.text);
         return s;
     }
+}
+
+void emulated_faults_in_turn(int allocations, int launches,
+                             enum qrn_status (*session)(struct qrn_device *dev, void *context,
+                                                        struct qrn_error *err),
+                             void *context)
+{
+    int n_failed;
+    void *emulator = emulator_open();
+    if (!emulator) skip();
+    (void)emulated_fault_in_turn(emulator, "QRN_EMULATED_FAIL_ALLOC", allocations, QRN_ERR_MEMORY,
+                                 session, context, &n_failed);
+    (void)emulated_fault_in_turn(emulator, "QRN_EMULATED_LOSE_AT_LAUNCH", launches, QRN_ERR_DEVICE,
+                                 session, context, &n_failed);
+    (void)dlclose(emulator);
 }
 
 long emulated_launches(void)

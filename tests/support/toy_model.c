@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "formats/safetensors.h"
 #include "support/op_test.h"
+#include "support/temp.h"
 
 enum { VOCAB = 96, EXPERTS = 4, TOP = 2, KERNEL = 4, N_LAYERS = 3, MAX_TENSORS = 128 };
 
@@ -211,4 +213,13 @@ void toy_model_write(const char *dir, enum toy_kind kind)
     }
     write_config(dir, kind, w->s);
     free(w);
+}
+
+const char *toy_model_make(enum toy_kind kind)
+{
+    static char dir[512];
+    (void)snprintf(dir, sizeof dir, "%s", temp_path("toy"));
+    (void)mkdir(dir, 0700);
+    toy_model_write(dir, kind);
+    return dir;
 }

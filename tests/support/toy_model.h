@@ -17,5 +17,7 @@ enum toy_kind {
 /* Writes config.json and model.safetensors into dir, which exists: 3 layers, linear, attention, linear;
  * vocabulary of 96, no tokenizer.  The same bytes each time.  Ends the test on failure. */
 void toy_model_write(const char *dir, enum toy_kind kind);
+/* The same, into a directory of the test's own; its path, until the next call. */
+const char *toy_model_make(enum toy_kind kind);
 
 #endif
