@@ -50,6 +50,13 @@ static void leave(void)
     assert_int_equal(pthread_mutex_unlock(&far.lock), 0);
 }
 
+static void count(long *counter, long n)
+{
+    enter();
+    *counter += n;
+    leave();
+}
+
 static void let(int protection)
 {
     for (const struct block *b = far.blocks; b; b = b->next)
@@ -76,7 +83,7 @@ static void copy(char *to, const void *from, size_t n_bytes)
     leave();
 }
 
-static struct work *add(struct work w)
+static void add(struct work w)
 {
     struct work *copy_of = malloc(sizeof w);
     assert_non_null(copy_of);
@@ -86,7 +93,6 @@ static struct work *add(struct work w)
     *far.last = copy_of;
     far.last = &copy_of->next;
     leave();
-    return copy_of;
 }
 
 /* What comes before `end`, or all (NULL). */
@@ -189,24 +195,24 @@ static enum qrn_status upload(struct qrn_device *dev, void *to, const void *from
 {
     (void)dev;
     (void)err;
-    struct work *w = add((struct work){.to = to, .from = from, .n_bytes = n_bytes});
-    w->was = malloc(n_bytes);
-    assert_non_null(w->was);
-    memcpy(w->was, from, n_bytes);
-    far.counts.uploads++;
+    char *was = malloc(n_bytes);
+    assert_non_null(was);
+    memcpy(was, from, n_bytes);
+    add((struct work){.to = to, .from = from, .was = was, .n_bytes = n_bytes});
+    count(&far.counts.uploads, 1);
     return QRN_OK;
 }
 
 static enum qrn_status wait_for_all(struct qrn_device *dev, struct qrn_error *err)
 {
-    far.counts.waits++;
+    count(&far.counts.waits, 1);
     return do_pending(dev, err);
 }
 
 static enum qrn_status write_bytes(struct qrn_device *dev, void *to, const void *from,
                                    size_t n_bytes, struct qrn_error *err)
 {
-    far.counts.writes++;
+    count(&far.counts.writes, 1);
     QRN_TRY(do_pending(dev, err));
     copy(to, from, n_bytes);
     return QRN_OK;
@@ -215,7 +221,7 @@ static enum qrn_status write_bytes(struct qrn_device *dev, void *to, const void 
 static enum qrn_status read_bytes(struct qrn_device *dev, void *to, const void *from,
                                   size_t n_bytes, struct qrn_error *err)
 {
-    far.counts.reads++;
+    count(&far.counts.reads, 1);
     QRN_TRY(do_pending(dev, err));
     copy(to, from, n_bytes);
     return QRN_OK;
@@ -257,14 +263,18 @@ static enum qrn_status memory_left(struct qrn_device *dev, size_t *n_free, size_
     (void)dev;
     (void)err;
     *n_total = far.n_bytes;
+    enter();
     *n_free = far.n_bytes - far.n_in_use;
+    leave();
     return QRN_OK;
 }
 
 static bool is_far(const void *p)
 {
+    enter();
     const struct block *b = far.blocks;
     while (b && !((const char *)p >= b->map && (const char *)p < b->map + b->n_map)) b = b->next;
+    leave();
     return b;
 }
 
@@ -274,9 +284,9 @@ static enum qrn_status copy_shared(struct qrn_device *dev, struct qrn_shared_cop
     if (c.n_bytes == 0) return QRN_OK;
     if (is_far(c.to)) return upload(dev, c.to, c.from, c.n_bytes, err);
     memset(c.to, 0xff, c.n_bytes);
-    (void)add((struct work){.is_fetch = true, .to = c.to, .from = c.from, .n_bytes = c.n_bytes});
-    far.counts.fetches++;
-    far.counts.fetched_bytes += c.n_bytes;
+    add((struct work){.is_fetch = true, .to = c.to, .from = c.from, .n_bytes = c.n_bytes});
+    count(&far.counts.fetches, 1);
+    count(&far.counts.fetched_bytes, (long)c.n_bytes);
     return QRN_OK;
 }
 
@@ -285,10 +295,10 @@ static enum qrn_status submit(struct qrn_device *dev, const struct qrn_recording
 {
     *recorded = &far;
     if (begin == 0) (void)copy_shared(dev, r->first, err);
-    (void)add((struct work){
+    add((struct work){
         .steps = r->steps + begin, .n_steps = end - begin, .scratch_bytes = r->scratch_bytes});
     if (end == r->n_steps) (void)copy_shared(dev, r->last, err);
-    far.counts.submits++;
+    count(&far.counts.submits, 1);
     return QRN_OK;
 }
 
@@ -302,15 +312,18 @@ static enum qrn_status note(struct qrn_device *dev, int turn, struct qrn_error *
 {
     (void)dev;
     (void)err;
-    (void)add((struct work){.is_note = true, .turn = turn});
+    add((struct work){.is_note = true, .turn = turn});
     return QRN_OK;
 }
 
 static enum qrn_status wait_noted(struct qrn_device *dev, int turn, struct qrn_error *err)
 {
+    enter();
     const struct work *w = far.first;
     while (w && !(w->is_note && w->turn == turn)) w = w->next;
-    return w ? do_until(dev, w->next, err) : QRN_OK;
+    const enum qrn_status s = w ? do_until(dev, w->next, err) : QRN_OK;
+    leave();
+    return s;
 }
 
 static const struct qrn_copies copies = {

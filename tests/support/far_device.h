@@ -13,11 +13,10 @@ void far_device_close(struct qrn_device *dev);
 /* From now on memory of the host is not shared with it: the system has none to pin. */
 void far_device_share_nothing(void);
 
-/* Since it was opened: times that somebody waited for all, copies from and to the host, reads that were queued, recordings
- * run. */
+/* Since it was opened: times that somebody waited for all, copies from and to the host, reads that
+ * were queued and their bytes, recordings run; and what is allocated now. */
 struct far_counts {
-    long waits, uploads, writes, reads, fetches, submits, allocations;
-    size_t fetched_bytes;
+    long waits, uploads, writes, reads, fetches, submits, allocations, fetched_bytes;
 };
 struct far_counts far_device_counts(void);
 
