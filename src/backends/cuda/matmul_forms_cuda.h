@@ -6,8 +6,9 @@
  * k, ascending; k past K are zeros.  In a panel a lane of a warp has a row, and what lanes load at once
  * lies together, 32 times 16 bytes of codes:
  *     codes    vectors of 512 bytes, as many as a code has bits; lane * 16 within
- *     subs     the small integers of four blocks of 32 k, lane after lane: s; s of 4 then t of 4; or a
- *              byte of each half, 8 in all
+ *     subs     the small integers of four blocks of 32 k: lane after lane s, or a byte of each half, 8 in all; of s
+ *              and t of 6 bits first lane after lane bytes s | t / 16 << 6, then lane after lane two bytes with
+ *              t % 16 of blocks 0 and 1, of 2 and 3
  *     heads    d, or (d, m), of each run of blocks that share them, lane after lane
  * A lane's 16 bytes of codes are 4 words; a byte j of word w, shifted by its place, is the code of
  *     8 bits   vector v            k = 16 v + 4 w + j           as signed bytes (MLX: less 128)
@@ -46,7 +47,7 @@ enum qrn_form_head {
 enum qrn_form_sub {
     QRN_SUB_NONE,      /* s = 1 */
     QRN_SUB_SCALE,     /* s: signed byte */
-    QRN_SUB_SCALE_MIN, /* s, t: bytes; the minimum is -m t */
+    QRN_SUB_SCALE_MIN, /* s, t: 6 bits; the minimum is -m t */
     QRN_SUB_HALVES,    /* s of each 16 k: signed bytes */
     QRN_SUB_HALVES_MIN /* of each 16 k a byte s | t << 4; the minimum is -m t */
 };
@@ -104,7 +105,7 @@ QRN_FORM_FUNCTION struct qrn_form qrn_form_of(int dtype)
 /* Bytes of a lane in a panel. */
 QRN_FORM_FUNCTION int qrn_form_sub_bytes(int sub)
 {
-    return sub == QRN_SUB_NONE ? 0 : sub == QRN_SUB_SCALE ? 4 : 8;
+    return sub == QRN_SUB_NONE ? 0 : sub == QRN_SUB_SCALE ? 4 : sub == QRN_SUB_SCALE_MIN ? 6 : 8;
 }
 
 /* run: blocks of 32 under a head; wide: scales of MLX codes are f32. */

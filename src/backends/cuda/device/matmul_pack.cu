@@ -30,12 +30,14 @@ static __device__ __forceinline__ void put_codes(int bits, const qrn_block (&b)[
     }
 }
 
-static __device__ __forceinline__ void put_subs(int sub, const qrn_block (&b)[4], uint8_t *out)
+static __device__ __forceinline__ void put_subs(int sub, const qrn_block (&b)[4], uint8_t *subs, int lane)
 {
+    uint8_t *out = subs + lane * (sub == QRN_SUB_SCALE_MIN ? 4 : qrn_form_sub_bytes(sub)), *low = subs + 32 * 4 + 2 * lane;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         if (sub == QRN_SUB_SCALE) out[j] = (uint8_t)b[j].s[0];
-        if (sub == QRN_SUB_SCALE_MIN) out[j] = (uint8_t)b[j].s[0], out[4 + j] = (uint8_t)b[j].t[0];
+        if (sub == QRN_SUB_SCALE_MIN) out[j] = (uint8_t)(b[j].s[0] | b[j].t[0] >> 4 << 6);
+        if (sub == QRN_SUB_SCALE_MIN && j < 2) low[j] = (uint8_t)((b[2 * j].t[0] & 15) | (b[2 * j + 1].t[0] & 15) << 4);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             if (sub == QRN_SUB_HALVES) out[2 * j + h] = (uint8_t)b[j].s[h];
@@ -92,7 +94,7 @@ QRN_DEVICE_FUNCTION_ALONE(qrn_matmul_pack, 128, 1, qrn_matmul_pack_params)
         put_codes(form.f.bits, b, (uint32_t *)to + 4 * lane);
         uint8_t *subs = to + 512 * form.f.bits;
         const int sub_bytes = qrn_form_sub_bytes(form.f.sub);
-        put_subs(form.f.sub, b, subs + lane * sub_bytes);
+        put_subs(form.f.sub, b, subs, lane);
         put_heads(form, b, subs + 32 * sub_bytes + lane * form.head_bytes);
         const int64_t rest = p.w.group_bytes - n_panels * p.w.panel_bytes;
         if (panel == n_panels - 1 && lane < rest / 4) ((uint32_t *)(to + p.w.panel_bytes))[lane] = 0;

@@ -60,16 +60,6 @@ static __device__ __forceinline__ constexpr bool qrn_halves_differ(const qrn_for
     return f.sub == QRN_SUB_HALVES || f.sub == QRN_SUB_HALVES_MIN;
 }
 
-/* Small integers of half h of block j at subs, a row's. */
-static __device__ __forceinline__ void qrn_small_integers(const qrn_form &f, const uint8_t *subs, int j, int h, int &s, int &t)
-{
-    s = t = 1;
-    if (f.sub == QRN_SUB_SCALE) s = ((const int8_t *)subs)[j];
-    else if (f.sub == QRN_SUB_SCALE_MIN) s = subs[j], t = subs[4 + j];
-    else if (f.sub == QRN_SUB_HALVES) s = ((const int8_t *)subs)[2 * j + h];
-    else if (f.sub == QRN_SUB_HALVES_MIN) s = subs[2 * j + h] & 15, t = subs[2 * j + h] >> 4;
-}
-
 /* Those of block lane % 4 of a row. */
 template <int dtype>
 static __device__ __forceinline__ void qrn_load_pairs(const qrn_panel_form &form, const uint8_t *panel, int row,
@@ -86,7 +76,7 @@ static __device__ __forceinline__ void qrn_load_pairs(const qrn_panel_form &form
 #pragma unroll
     for (int h = 0; h < 1 + qrn_halves_differ(f); h++) {
         int s, t;
-        qrn_small_integers(f, subs + row * sub_bytes, j, h, s, t);
+        qrn_small_integers(f, subs, row, j, h, s, t);
         const float d = f.sub == QRN_SUB_NONE ? b.d : b.d * (float)s, m = f.sub == QRN_SUB_NONE ? b.m : b.m * (float)t;
         to.d[h] = qrn_bf16_pair(d, d);
         to.m[h] = qrn_bf16_pair(m, m);

@@ -91,7 +91,7 @@ static __device__ __forceinline__ void qrn_stream_multiply_panels(const qrn_pane
     const uint8_t *own_panel = x.own ? work.panel[PANELS - 1] : work.panel[0];
     const int own_k = x.own ? work.k[PANELS - 1] : work.k[0];
     qrn_stream_scales scales[2 * TILES];
-    uint32_t sums[2][4] = {};
+    uint32_t sums[2][4] = {}, pairs[2][2] = {};
     float result[TILES][4] = {};
     int isum[TILES][4] = {}, tsum[TILES][4] = {};
 #pragma unroll
@@ -101,6 +101,9 @@ static __device__ __forceinline__ void qrn_stream_multiply_panels(const qrn_pane
 #pragma unroll
         for (int j = 0; j < 4; j++)
             sums[e][j] = ((const uint32_t *)(x.sums[e] + own_k * QRN_STREAM_Q8))[j];
+#pragma unroll
+    for (int i = 0; qrn_stream_has_min_bytes(f) && i < 4; i++)
+        pairs[i / 2][i % 2] = qrn_stream_pair_of(sums[i / 2][i % 2 * 2], sums[i / 2][i % 2 * 2 + 1]);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         uint32_t q[PANELS][4 * TILES], b[PANELS][2];
@@ -129,7 +132,7 @@ static __device__ __forceinline__ void qrn_stream_multiply_panels(const qrn_pane
             qrn_stream_multiply<dtype, PANELS>(a, b, s, sum0, sum1, isum[i]);
 #pragma unroll
             for (int e = 0; qrn_has_min(f) && e < 4; e++) {
-                if (qrn_stream_has_min_bytes(f)) tsum[i][e] = qrn_stream_t_of_words(scales[2 * i + e / 2], sums[e % 2]);
+                if (qrn_stream_has_min_bytes(f)) tsum[i][e] = qrn_stream_t_of_pairs(scales[2 * i + e / 2], pairs[e % 2]);
                 else tsum[i][e] += qrn_stream_t(f, t[e / 2], sum0[e % 2], sum1[e % 2]);
             }
             if ((j + 1) % form.run) continue;

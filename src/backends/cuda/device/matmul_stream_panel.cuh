@@ -3,7 +3,7 @@
  * share (matmul_stream_columns.cuh), and one row, by dp4a, a lane a row of weights.
  *
  * Where minima's small integers are bytes (Q4_K, Q5_K) sums of one row of x are cut in two bytes, too: dp4a then takes
- * those of a whole panel; those of several stay words of two, for dp2a.
+ * those of a whole panel; those of several are made pairs of two blocks', for dp2a.
  *
  * Bases that are half of the codes' range (Q4_0, Q5_0, Q6_K, Q3_K) cost nothing: codes are shifted up to
  * the top of their byte, whose highest bit is flipped, and so are signed levels times a power of 2, which
@@ -138,12 +138,13 @@ static __device__ __forceinline__ void qrn_stream_load_scales(const qrn_panel_fo
 {
     constexpr qrn_form f = qrn_form_of(dtype);
     constexpr int sub_bytes = qrn_form_sub_bytes(f.sub);
-    const uint8_t *subs = panel + 512 * f.bits + row * sub_bytes;
-    s.heads = panel + 512 * f.bits + 32 * sub_bytes + row * p.head_bytes;
+    const uint8_t *subs = panel + 512 * f.bits;
+    s.heads = subs + 32 * sub_bytes + row * p.head_bytes;
     s.subs = make_uint2(0, 0);
     s.head[0] = s.head[1] = s.head[2] = s.head[3] = 0;
-    if (sub_bytes == 4) s.subs.x = *(const uint32_t *)subs;
-    if (sub_bytes == 8) s.subs = *(const uint2 *)subs;
+    if (f.sub == QRN_SUB_SCALE_MIN) s.subs = qrn_panel_mins<true>(subs, row);
+    else if (sub_bytes == 4) s.subs.x = ((const uint32_t *)subs)[row];
+    else if (sub_bytes == 8) s.subs = ((const uint2 *)subs)[row];
     if (f.head == QRN_HEAD_E8M0 || (f.head == QRN_HEAD_PAIR && f.run == 4)) {
         s.head[0] = *(const uint32_t *)s.heads;
     } else if (f.head == QRN_HEAD_PAIR) {
@@ -214,12 +215,14 @@ static __device__ __forceinline__ int qrn_stream_t_of_panel(const qrn_stream_sca
 {
     return 128 * __dp4a((int)scales.subs.y, (int)sums[1], 0) + __dp4a((int)scales.subs.y, (int)sums[0], 0);
 }
-/* Where they are words of two. */
-static __device__ __forceinline__ int qrn_stream_t_of_words(const qrn_stream_scales &scales, const uint32_t (&sums)[4])
+/* Where they are pairs of two blocks', made of words of halves'. */
+static __device__ __forceinline__ int qrn_stream_t_of_pairs(const qrn_stream_scales &scales, const uint32_t (&pairs)[2])
 {
-    const int low = (int)__byte_perm(scales.subs.y, 0, 0x1100), high = (int)__byte_perm(scales.subs.y, 0, 0x3322);
-    const int first = __dp2a_hi((int)sums[1], low, __dp2a_lo((int)sums[0], low, 0));
-    return __dp2a_hi((int)sums[3], high, __dp2a_lo((int)sums[2], high, first));
+    return __dp2a_hi((int)pairs[1], (int)scales.subs.y, __dp2a_lo((int)pairs[0], (int)scales.subs.y, 0));
+}
+static __device__ __forceinline__ uint32_t qrn_stream_pair_of(uint32_t first, uint32_t second)
+{
+    return __byte_perm((uint32_t)__dp2a_lo((int)first, 0x0101, 0), (uint32_t)__dp2a_lo((int)second, 0x0101, 0), 0x5410);
 }
 
 /* Codes of block j of the lane's row times 32 k of x: of a word's first 16 k, of the others. */

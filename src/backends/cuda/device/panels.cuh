@@ -81,20 +81,55 @@ static __device__ __forceinline__ void qrn_panel_head(const qrn_panel_form &p, c
     }
 }
 
+/* Bytes s and bytes t of a lane's four blocks, where they are 6 bits. */
+template <bool is_shared>
+static __device__ __forceinline__ uint2 qrn_panel_mins(const uint8_t *subs, int lane)
+{
+    const uint32_t a = qrn_panel_load<is_shared>((const uint32_t *)subs + lane),
+                   low = qrn_panel_load<is_shared>((const uint16_t *)(subs + 32 * 4) + lane),
+                   apart = __byte_perm(low, 0, 0x4140);
+    return make_uint2(a & 0x3f3f3f3fu, ((apart | apart << 4) & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u));
+}
+
+/* Small integers of half h of block j of a lane, byte by byte: where few are wanted. */
+static __device__ __forceinline__ void qrn_small_integers(const qrn_form &f, const uint8_t *subs, int lane, int j, int h,
+                                                          int &s, int &t)
+{
+    const uint8_t *own = subs + lane * (f.sub == QRN_SUB_SCALE_MIN ? 4 : qrn_form_sub_bytes(f.sub));
+    s = t = 1;
+    if (f.sub == QRN_SUB_SCALE) {
+        s = ((const int8_t *)own)[j];
+    } else if (f.sub == QRN_SUB_SCALE_MIN) {
+        const int low = subs[32 * 4 + 2 * lane + j / 2] >> 4 * (j % 2);
+        s = own[j] & 63, t = (own[j] >> 2 & 48) | (low & 15);
+    } else if (f.sub == QRN_SUB_HALVES) {
+        s = ((const int8_t *)own)[2 * j + h];
+    } else if (f.sub == QRN_SUB_HALVES_MIN) {
+        s = own[2 * j + h] & 15, t = own[2 * j + h] >> 4;
+    }
+}
+
+/* Those of block j of a lane. */
 template <bool is_shared = false>
-static __device__ __forceinline__ void qrn_panel_sub(const qrn_form &f, const uint8_t *subs, int j,
+static __device__ __forceinline__ void qrn_panel_sub(const qrn_form &f, const uint8_t *subs, int lane, int j,
                                                      qrn_block &b)
 {
+    if (is_shared) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) qrn_small_integers(f, subs, lane, j, h, b.s[h], b.t[h]);
+        return;
+    }
     b.s[0] = b.s[1] = b.t[0] = b.t[1] = 1;
     if (f.sub == QRN_SUB_SCALE) {
-        b.s[0] = b.s[1] = (int8_t)(qrn_panel_load<is_shared>((const uint32_t *)subs) >> 8 * j);
+        b.s[0] = b.s[1] = (int8_t)(__ldg((const uint32_t *)subs + lane) >> 8 * j);
+    } else if (f.sub == QRN_SUB_SCALE_MIN) {
+        const uint2 mins = qrn_panel_mins<false>(subs, lane);
+        b.s[0] = b.s[1] = (int)(mins.x >> 8 * j & 255u);
+        b.t[0] = b.t[1] = (int)(mins.y >> 8 * j & 255u);
     } else if (f.sub != QRN_SUB_NONE) {
-        const uint2 both = qrn_panel_load<is_shared>((const uint2 *)subs);
+        const uint2 both = __ldg((const uint2 *)subs + lane);
         const uint32_t two = (j < 2 ? both.x : both.y) >> 16 * (j % 2);
-        if (f.sub == QRN_SUB_SCALE_MIN) {
-            b.s[0] = b.s[1] = (int)(both.x >> 8 * j & 255u);
-            b.t[0] = b.t[1] = (int)(both.y >> 8 * j & 255u);
-        } else if (f.sub == QRN_SUB_HALVES) {
+        if (f.sub == QRN_SUB_HALVES) {
             b.s[0] = (int8_t)two, b.s[1] = (int8_t)(two >> 8);
         } else {
             b.s[0] = (int)(two & 15u), b.t[0] = (int)(two >> 4 & 15u);
@@ -153,7 +188,7 @@ static __device__ __forceinline__ void qrn_panel_block(const qrn_panel_form &p, 
     const int sub_bytes = qrn_form_sub_bytes(p.f.sub);
     const uint8_t *subs = panel + 512 * p.f.bits;
     qrn_panel_levels<is_shared>(p.f, (const uint4 *)panel + lane, j, b);
-    qrn_panel_sub<is_shared>(p.f, subs + lane * sub_bytes, j, b);
+    qrn_panel_sub<is_shared>(p.f, subs, lane, j, b);
     qrn_panel_head<is_shared>(p, subs + 32 * sub_bytes + lane * p.head_bytes, j, b);
 }
 
