@@ -1,56 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * matmul and matmul_id of rounded activations with vpdpbusd: 16 rows in lanes, for each 32 k an
  * exact integer sum, then the sums in matmul_drive.h. */
-#include <string.h>
-
 #include "backends/cpu/avx512/q8_act_avx512.h"
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
-#include "backends/cpu/unroll.h"
-
-enum { PANEL_ROWS = 12, PANEL_K = 512, N_PANELS = 2, PANEL_GROUPS = 16, N_PLANES = 1, ASK_WEIGHTS = 1 };
-
-#include "backends/cpu/matmul_panels_avx512.h"
+#include "backends/cpu/avx512vnni/matmul_tiles_avx512vnni.h"
 
 /* Fewer rows of one matrix are not worth unpacking its weights for; columns that they meet at once. */
 enum { MANY_ROWS = 24, FEW_K = 16384 };
-
-/* vpdpbusd wants weights unsigned. */
-INLINE int bias_of(const struct matmul_form f)
-{
-    return f.levels == LEVELS_IQ4 ? 128 : f.levels == LEVELS_FP4 ? 12 : f.offset;
-}
-
-/* Whether sums of 128 k times small integers are below 2^24: floats hold them exactly, and multiply
- * and add at once. */
-INLINE bool float_sums(const struct matmul_form f)
-{
-    const int s = f.sub == SUB_SCALE_MIN ? 63 : f.sub == SUB_HALVES_MIN ? 15 : 32;
-    const int level = (1 << f.bits) - 1;
-    if (f.sub == SUB_NONE || f.levels != LEVELS_LINEAR || f.bits == 6) return false;
-    return 128 * 127 * level * s < 1 << 24;
-}
-
-INLINE __m512 float_sum(const struct matmul_form f, __m512i sum)
-{
-    return float_sums(f) ? _mm512_castsi512_ps(sum) : _mm512_cvtepi32_ps(sum);
-}
-
-/* Small integers as add_scaled wants them. */
-INLINE __m512i as_factor(const struct matmul_form f, __m512i s)
-{
-    return float_sums(f) ? _mm512_castps_si512(_mm512_cvtepi32_ps(s)) : s;
-}
-
-/* sum + dot * s; sum: integers, or floats where those hold them. */
-INLINE __m512i add_scaled(const struct matmul_form f, __m512i sum, __m512i dot, __m512i s)
-{
-    if (float_sums(f))
-        return _mm512_castps_si512(_mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_castsi512_ps(s),
-                                                   _mm512_castsi512_ps(sum)));
-    sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(dot, s));
-    __asm__("" : "+v"(sum)); /* here, not with all others at the end */
-    return sum;
-}
 
 /* What several rows of x add to sums of codes beside them, made once for all groups that they meet: of each block, or
  * half of one, if these have small integers of their own, or run of them, if there are none, -bias times its sum; or of
@@ -269,174 +225,6 @@ INLINE void product(const struct matmul_form f, const struct matmul_tile *t)
         product_of(f, t, 4);
 }
 
-/* A tile is half of a panel's rows by two groups: what is loaded of x meets both, for a processor that multiplies twice a
- * cycle loads no more often.  Sums of row r and group c are [TILE_ROWS * c + r]. */
-enum { TILE_GROUPS = 2, TILE_ROWS = PANEL_ROWS / TILE_GROUPS };
-
-struct panel_tile {
-    const struct weight_panel *w[TILE_GROUPS];
-    const struct row_panel *x;
-    const char *next; /* the panel that comes into the first cache meanwhile, a part with each tile of this one, or NULL */
-    int r0;           /* of the panel's rows the first */
-    /* Finished sums: rows of the output from the first group on, of which n_rows are there; NULL: sums go on. */
-    float *const *out;
-    int n_rows;
-    bool stream;
-    __mmask16 mask[TILE_GROUPS];
-};
-
-/* What a tile asks for as it comes to blocks b and on: a step of 128 k. */
-INLINE void tile_ask(const struct matmul_form f, const struct panel_tile *t, int64_t b)
-{
-    enum { STEPS = PANEL_BLOCKS / 4 * TILE_GROUPS };
-    const int each = (int)(panel_bytes(f) + STEPS - 1) / STEPS;
-    if (!t->next) return;
-    const char *at = t->next + (b / 4 * TILE_GROUPS + t->r0 / TILE_ROWS) * each;
-    for (int i = 0; i < each; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
-}
-
-/* Block b of a tile: integer sums, new or added to. */
-INLINE void panel_block(const struct matmul_form f, const struct panel_tile *t, int64_t b, bool first, __m512i *isum)
-{
-    const bool scaled = f.sub != SUB_NONE;
-    const int n_parts = matmul_has_halves(&f) ? 2 : 1, n = 8 / n_parts;
-    const int8_t *codes = panel_q(t->x, b, t->r0); /* rows 64 bytes apart */
-    const __m512i zero = _mm512_setzero_si512();
-    UNROLL
-    for (int h = 0; h < n_parts; h++) {
-        __m512i dots[PANEL_ROWS];
-        const int32_t *of_bias = n_parts == 2 ? &t->x->of_bias_halves[b / 4][t->r0][b % 4 * 2 + h]
-                                              : &t->x->of_bias[b / 4][t->r0][b % 4];
-        UNROLL_16
-        for (int i = 0; i < PANEL_ROWS; i++) {
-            dots[i] = bias_of(f) ? _mm512_set1_epi32(of_bias[4 * n_parts * (i % TILE_ROWS)]) : zero;
-            if (!scaled && !first) dots[i] = _mm512_add_epi32(dots[i], isum[i]);
-        }
-        UNROLL
-        for (int q = n * h; q < n * h + n; q++) {
-            const __m512i v[TILE_GROUPS] = {_mm512_load_si512(t->w[0]->codes[0][b][q]),
-                                            _mm512_load_si512(t->w[1]->codes[0][b][q])};
-            UNROLL
-            for (int r = 0; r < TILE_ROWS; r++) {
-                const __m512i x = broadcast_512(codes + 64 * r + 4 * q);
-                dots[r] = _mm512_dpbusd_epi32(dots[r], v[0], x);
-                dots[TILE_ROWS + r] = _mm512_dpbusd_epi32(dots[TILE_ROWS + r], v[1], x);
-            }
-        }
-        UNROLL
-        for (int c = 0; c < TILE_GROUPS; c++) {
-            const __m512i s = scaled ? _mm512_load_si512(t->w[c]->s[b][h]) : zero;
-            UNROLL
-            for (int i = TILE_ROWS * c; i < TILE_ROWS * (c + 1); i++)
-                isum[i] = scaled ? add_scaled(f, first && h == 0 ? zero : isum[i], dots[i], s) : dots[i];
-        }
-    }
-}
-
-/* A run of blocks of a tile from b on: added to p, or new. */
-INLINE void panel_run(const struct matmul_form f, const struct panel_tile *tile, int64_t b, const int run, const bool first,
-                      __m512 *p)
-{
-    const __m512 zero = _mm512_setzero_ps();
-    __m512i isum[PANEL_ROWS];
-    UNROLL
-    for (int c = 0; c < run; c++) panel_block(f, tile, b + c, c == 0, isum);
-    UNROLL
-    for (int c = 0; c < TILE_GROUPS; c++) {
-        const struct weight_panel *w = tile->w[c];
-        const __m512 d = _mm512_load_ps(w->d[b]), m = _mm512_load_ps(w->m[b]);
-        const __m512i *t = (const void *)w->t[b];
-        UNROLL
-        for (int r = 0; r < TILE_ROWS; r++) {
-            const int i = TILE_ROWS * c + r;
-            const __m512i tsum = matmul_has_min(&f) ? panel_minima(f, _mm512_setzero_si512(), t, tile->x, b, run,
-                                                                   tile->r0 + r)
-                                                    : isum[i];
-            p[i] = finish_run(f, first ? zero : p[i], float_sum(f, isum[i]), tsum, d, m);
-        }
-    }
-}
-
-/* Finished sums of a tile to where they belong. */
-INLINE void tile_store(const struct panel_tile *t, const __m512 *acc)
-{
-    UNROLL_16
-    for (int i = 0; i < PANEL_ROWS; i++) {
-        const int r = i % TILE_ROWS, c = i / TILE_ROWS;
-        float *out = t->out[r] + c * IMAGE_ROWS;
-        if (t->stream)
-            _mm512_stream_ps(out, acc[i]);
-        else
-            _mm512_mask_storeu_ps(out, r < t->n_rows ? t->mask[c] : 0, acc[i]);
-    }
-}
-
-/* The same for all blocks; total: of each group, asked for before the first ones are wanted.  Every count is constant, so
- * that no sum of a step goes to memory. */
-INLINE void panel_tile_sums(const struct matmul_form f, const struct panel_tile *t, int64_t n_blocks, const int run,
-                            panel_sums *const *total, bool begin)
-{
-    UNROLL_16
-    for (int i = 0; i < PANEL_ROWS && !begin; i++)
-        _mm_prefetch((*total[i / TILE_ROWS])[t->r0 + i % TILE_ROWS], _MM_HINT_T0);
-    for (int64_t b = 0; b < n_blocks; b += 4) {
-        tile_ask(f, t, b);
-        __m512 p[PANEL_ROWS];
-        UNROLL
-        for (int i = 0; i < 4; i += run) panel_run(f, t, b + i, run, i == 0, p);
-        UNROLL_16
-        for (int i = 0; i < PANEL_ROWS; i++) {
-            const float *sums = (*total[i / TILE_ROWS])[t->r0 + i % TILE_ROWS];
-            const __m512 acc = begin && b == 0 ? _mm512_setzero_ps() : _mm512_load_ps(sums);
-            const __m512 d = _mm512_set1_ps(t->x->d[b / 4][t->r0 + i % TILE_ROWS]);
-            p[i] = _mm512_fmadd_ps(p[i], d, acc);
-        }
-        if (t->out && b + 4 >= n_blocks) {
-            tile_store(t, p);
-            return;
-        }
-        UNROLL_16
-        for (int i = 0; i < PANEL_ROWS; i++) _mm512_store_ps((*total[i / TILE_ROWS])[t->r0 + i % TILE_ROWS], p[i]);
-    }
-}
-
-/* What follows panel n of a job's in the first cache: its second panel with the first groups, the next job's first one with
- * the last ones. */
-INLINE const char *panel_next(const struct matmul_form f, const struct panel_job *job, int c, int n)
-{
-    if (n + 1 < job->n_panels) return c == 0 ? (const char *)panel_at(f, job->x, n + 1) : NULL;
-    return c + TILE_GROUPS >= job->n_groups ? job->ahead.x : NULL;
-}
-
-/* The last of an odd number of groups goes twice, once in vain. */
-INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job, const int run)
-{
-    _Alignas(64) panel_sums unused;
-    if (job->n_groups % TILE_GROUPS) memset(unused, 0, sizeof unused);
-    for (int c = 0; c < job->n_groups; c += TILE_GROUPS) {
-        const bool odd = c + 1 == job->n_groups;
-        for (int n = 0; n < job->n_panels; n++) {
-            panel_sums *total[TILE_GROUPS] = {&job->total[n][c], odd ? &unused : &job->total[n][c + 1]};
-            struct panel_tile t = {
-                .w = {&job->w[c], &job->w[c + !odd]},
-                .x = panel_at(f, job->x, n),
-                .next = panel_next(f, job, c, n),
-                .stream = job->stream && !odd,
-                .mask = {panel_mask(job, c), odd ? 0 : panel_mask(job, c + 1)},
-            };
-            for (int r; t.r0 < PANEL_ROWS && (r = n * PANEL_ROWS + t.r0) < job->n_rows; t.r0 += TILE_ROWS) {
-                float *out[TILE_ROWS];
-                for (int i = 0; i < TILE_ROWS && job->end; i++) out[i] = job->out[r + i] + c * IMAGE_ROWS;
-                t.out = job->end ? out : NULL;
-                t.n_rows = job->n_rows - r;
-                panel_tile_sums(f, &t, job->n_blocks, run, total, job->begin);
-            }
-        }
-        for (int part = 0; part < (odd ? 1 : TILE_GROUPS) * ASKED_PARTS; part++)
-            panel_ask(f, job, c + part / ASKED_PARTS, part % ASKED_PARTS);
-    }
-}
-
 #define X(NAME, bits, blocks, head, sub, offset, levels)                           \
     static void product_##NAME(const struct matmul_tile *t)                        \
     {                                                                              \
@@ -444,18 +232,6 @@ INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job,
     }
 MATMUL_FORMS(X)
 #undef X
-
-/* The codes and factors of a block as they enter. */
-INLINE void bias_codes(const struct matmul_form f, const struct subs_512 *subs, __m512i v[8],
-                       struct weight_panel *out, int64_t b)
-{
-    for (int h = 0; h <= matmul_has_halves(&f) && f.sub != SUB_NONE; h++)
-        _mm512_store_si512(out->s[b][h], as_factor(f, subs->s[h]));
-    for (int q = 0; q < 8; q++) {
-        if (f.levels != LEVELS_LINEAR) v[q] = _mm512_shuffle_epi8(levels_512(f, bias_of(f)), v[q]);
-        _mm512_store_si512(out->codes[0][b][q], v[q]);
-    }
-}
 
 #define X(NAME, bits, blocks, head, sub, offset, levels)                                        \
     static void many_##NAME(const struct drive *d, int64_t i, int64_t g, int64_t r,             \
