@@ -33,7 +33,7 @@ static void set_fault(const char *value)
 static void expect_nothing_left(void)
 {
     const struct emulated_blas_counts b = blas_counts();
-    emulator_expect_nothing_left(emulator);
+    emulator_expect_nothing_left(emulator, "closing");
     if (b.handles || b.descriptions)
         fail_msg("left: %ld handles, %ld descriptions", b.handles, b.descriptions);
 }

@@ -44,7 +44,7 @@ static struct emulated_counts counts(void)
 
 static void expect_nothing_left(void)
 {
-    emulator_expect_nothing_left(emulator);
+    emulator_expect_nothing_left(emulator, "closing");
 }
 
 /* Two buffers and a recording that adds them into a third. */
@@ -150,13 +150,17 @@ static void check_buffers(struct qrn_device *dev)
     assert_int_equal(out[0], 21);
     assert_int_equal(qrn_buffer_write(a, 100, in, 0, &err), QRN_OK);
     expect_status(qrn_buffer_write(a, 31, in, 70, &err), QRN_ERR_ARGUMENT, &err,
-           "70 bytes at 31 do not lie in a buffer of 100");
+                  "70 bytes at 31 do not lie in a buffer of 100");
     expect_status(qrn_buffer_read(part, 1, out, 50, &err), QRN_ERR_ARGUMENT, &err,
-           "50 bytes at 1 do not lie in a buffer of 50");
-    expect_status(qrn_buffer_read(part, SIZE_MAX, out, 2, &err), QRN_ERR_ARGUMENT, &err, "do not lie");
-    expect_status(qrn_buffer_copy(b, 60, a, 0, 41, &err), QRN_ERR_ARGUMENT, &err, "copying to a buffer");
-    expect_status(qrn_buffer_copy(b, 0, a, 60, 41, &err), QRN_ERR_ARGUMENT, &err, "copying from a buffer");
-    expect_status(qrn_buffer_copy(a, 0, part, 0, 50, &err), QRN_ERR_ARGUMENT, &err, "overlaps itself");
+                  "50 bytes at 1 do not lie in a buffer of 50");
+    expect_status(qrn_buffer_read(part, SIZE_MAX, out, 2, &err), QRN_ERR_ARGUMENT, &err,
+                  "do not lie");
+    expect_status(qrn_buffer_copy(b, 60, a, 0, 41, &err), QRN_ERR_ARGUMENT, &err,
+                  "copying to a buffer");
+    expect_status(qrn_buffer_copy(b, 0, a, 60, 41, &err), QRN_ERR_ARGUMENT, &err,
+                  "copying from a buffer");
+    expect_status(qrn_buffer_copy(a, 0, part, 0, 50, &err), QRN_ERR_ARGUMENT, &err,
+                  "overlaps itself");
     qrn_buffer_release(part);
     qrn_buffer_release(b);
     qrn_buffer_release(a);
@@ -184,7 +188,7 @@ static void test_two_devices(void **state)
     assert_int_equal(qrn_buffer_create(cpu, 64, &a, &err), QRN_OK);
     assert_int_equal(qrn_buffer_create(gpu, 64, &b, &err), QRN_OK);
     expect_status(qrn_buffer_copy(b, 0, a, 0, 64, &err), QRN_ERR_ARGUMENT, &err,
-           "from a buffer of device cpu");
+                  "from a buffer of device cpu");
     qrn_buffer_release(a);
     qrn_buffer_release(b);
     qrn_device_close(cpu);
@@ -277,30 +281,30 @@ static void test_opening(void **state)
     char incomplete[500];
     o.cuda_driver = "/there/is/no/libcuda.so.1";
     expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
-           "no NVIDIA driver: /there/is");
+                  "no NVIDIA driver: /there/is");
     emulated_set("QRN_CUDA_DRIVER", "/nor/here.so");
     o.cuda_driver = NULL;
     expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
-           "no NVIDIA driver: /nor/here");
+                  "no NVIDIA driver: /nor/here");
     emulated_set("QRN_CUDA_DRIVER", NULL);
     const char *path = emulator_path();
     (void)snprintf(incomplete, sizeof incomplete, "%.*s/libcuda_incomplete.so",
                    (int)(strrchr(path, '/') - path), path);
     o.cuda_driver = incomplete;
     expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
-           "the NVIDIA driver 13.0 has no entry point cuGetErrorName");
+                  "the NVIDIA driver 13.0 has no entry point cuGetErrorName");
     o.cuda_driver = path;
     emulated_set("QRN_EMULATED_DRIVER_VERSION", "11080");
     expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
-           "needs driver 12.0, found 11.8");
+                  "needs driver 12.0, found 11.8");
     emulated_set("QRN_EMULATED_DRIVER_VERSION", NULL);
     o.cuda_device = 3;
     expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_ARGUMENT, &err,
-           "cuda_device is 3, wants 0 to 0");
+                  "cuda_device is 3, wants 0 to 0");
     o.cuda_device = 0;
     emulated_set("QRN_EMULATED_SM", "75");
     expect_status(qrn_device_open(&o, &dev, &err), QRN_ERR_UNSUPPORTED, &err,
-           "compute capability 7.5, needs 8.0");
+                  "compute capability 7.5, needs 8.0");
     emulated_set("QRN_EMULATED_SM", "90");
     assert_int_equal(qrn_device_open(&o, &dev, &err), QRN_OK);
     assert_string_equal(qrn_device_bits(dev), "cuda sm_90");
@@ -493,7 +497,8 @@ static void test_foreign_memory(void **state)
     if (make_work(&w, &o, &err) != QRN_OK) fail_msg("%s", err.text);
     struct qrn_add_args a = add_of(&w);
     a.out = qrn_tensor_1d(QRN_F32, memory + ((uint32_t)(uintptr_t)memory < LOW ? LOW : 0), N);
-    expect_status(qrn_add(w.dev, &a, &err), QRN_ERR_DEVICE, &err, "that was not shared with the device");
+    expect_status(qrn_add(w.dev, &a, &err), QRN_ERR_DEVICE, &err,
+                  "that was not shared with the device");
     end_work(&w);
     free(memory);
     expect_nothing_left();

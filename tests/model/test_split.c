@@ -413,12 +413,13 @@ static void test_gpu_exact_batch(void **state)
         qrn_device_close(cpu);
         skip();
     }
-    struct qrn_model *model = open_with((struct qrn_model_options){.path = toy_model_make(TOY_DENSE),
-                                                                   .device = dev,
-                                                                   .host_device = cpu,
-                                                                   .n_device_layers = 2,
-                                                                   .exact_batch = true,
-                                                                   .max_batch = 128});
+    struct qrn_model *model =
+        open_with((struct qrn_model_options){.path = toy_model_make(TOY_DENSE),
+                                             .device = dev,
+                                             .host_device = cpu,
+                                             .n_device_layers = 2,
+                                             .exact_batch = true,
+                                             .max_batch = 128});
     const int64_t n_vocab = qrn_model_info(model)->vocab_size;
     for (int i = 0; i < MANY; i++) ids[i] = i * 7 % 90;
     for (int i = 0; i < 2; i++) {

@@ -110,7 +110,8 @@ static void test_options(void **state)
 {
     (void)state;
     struct qrn_device *dev = far_device_open(1, plenty), *cpu = test_device(1);
-    struct qrn_model_options o = {.path = toy_model_make(TOY_DENSE), .device = dev, .host_device = dev};
+    struct qrn_model_options o = {
+        .path = toy_model_make(TOY_DENSE), .device = dev, .host_device = dev};
     expect_refusal(o, "host_device is \"far\", whose memory the host does not reach");
     o.host_device = cpu;
     o.n_device_layers = -1;

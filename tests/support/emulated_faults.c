@@ -25,14 +25,14 @@ struct emulated_counts emulator_counts(void *emulator)
     return c;
 }
 
-void emulator_expect_nothing_left(void *emulator)
+void emulator_expect_nothing_left(void *emulator, const char *after)
 {
     const struct emulated_counts c = emulator_counts(emulator);
     if (c.allocations || c.shared_ranges || c.modules || c.streams || c.events || c.graphs ||
         c.graph_execs || c.contexts || c.depth)
-        fail_msg("left: %ld allocations, %ld shared ranges, %ld modules, %ld streams, %ld events, "
-                 "%ld graphs, %ld instances, %ld contexts, depth %ld",
-                 c.allocations, c.shared_ranges, c.modules, c.streams, c.events, c.graphs,
+        fail_msg("left after %s: %ld allocations, %ld shared ranges, %ld modules, %ld streams, "
+                 "%ld events, %ld graphs, %ld instances, %ld contexts, depth %ld",
+                 after, c.allocations, c.shared_ranges, c.modules, c.streams, c.events, c.graphs,
                  c.graph_execs, c.contexts, c.depth);
 }
 
@@ -65,14 +65,15 @@ enum qrn_status emulated_fault_in_turn(
     *n_failed = 0;
     for (int n = 1;; n += step, ++*n_failed) {
         struct qrn_error err = {.text = ""};
-        char text[16];
+        char text[16], after[64];
         (void)snprintf(text, sizeof text, "%d", n);
+        (void)snprintf(after, sizeof after, "%s %d", variable, n);
         emulated_set(variable, text);
         struct qrn_device *dev = op_test_open_gpu(&err);
         emulated_set(variable, NULL);
         const enum qrn_status s = session(dev, context, &err);
         qrn_device_close(dev);
-        emulator_expect_nothing_left(emulator);
+        emulator_expect_nothing_left(emulator, after);
         if (s == want) continue;
         if (s != QRN_OK && s != QRN_ERR_UNSUPPORTED)
             fail_msg("%s %d: %s: %s", variable, n, qrn_status_name(s), err.text);

@@ -10,8 +10,8 @@
 void *emulator_open(void);
 /* What is alive in it. */
 struct emulated_counts emulator_counts(void *emulator);
-/* Ends the test if that is anything. */
-void emulator_expect_nothing_left(void *emulator);
+/* Ends the test if that is anything; after: what came before, for the message. */
+void emulator_expect_nothing_left(void *emulator, const char *after);
 
 /* Sets an environment variable; NULL: takes it away. */
 void emulated_set(const char *variable, const char *value);

@@ -108,6 +108,12 @@ QRN_FORM_FUNCTION int qrn_form_sub_bytes(int sub)
     return sub == QRN_SUB_NONE ? 0 : sub == QRN_SUB_SCALE ? 4 : sub == QRN_SUB_SCALE_MIN ? 6 : 8;
 }
 
+/* From a lane's to the next one's; of 6 bits the bytes with s, behind all of which those with t lie. */
+QRN_FORM_FUNCTION int qrn_form_sub_step(int sub)
+{
+    return sub == QRN_SUB_SCALE_MIN ? 4 : qrn_form_sub_bytes(sub);
+}
+
 /* run: blocks of 32 under a head; wide: scales of MLX codes are f32. */
 QRN_FORM_FUNCTION int qrn_form_head_bytes(int head, int run, int wide)
 {

@@ -32,7 +32,8 @@ static __device__ __forceinline__ void put_codes(int bits, const qrn_block (&b)[
 
 static __device__ __forceinline__ void put_subs(int sub, const qrn_block (&b)[4], uint8_t *subs, int lane)
 {
-    uint8_t *out = subs + lane * (sub == QRN_SUB_SCALE_MIN ? 4 : qrn_form_sub_bytes(sub)), *low = subs + 32 * 4 + 2 * lane;
+    const int step = qrn_form_sub_step(sub);
+    uint8_t *out = subs + lane * step, *low = subs + 32 * step + 2 * lane;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         if (sub == QRN_SUB_SCALE) out[j] = (uint8_t)b[j].s[0];

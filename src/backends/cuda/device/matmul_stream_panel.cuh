@@ -2,7 +2,7 @@
  * What a panel of packed weights in shared memory adds to outputs, to the bit of products.cuh: what several rows of x
  * share (matmul_stream_columns.cuh), and one row, by dp4a, a lane a row of weights.
  *
- * Where minima's small integers are bytes (Q4_K, Q5_K) sums of one row of x are cut in two bytes, too: dp4a then takes
+ * Where minima's small integers are made bytes (Q4_K, Q5_K) sums of one row of x are cut in two bytes, too: dp4a then takes
  * those of a whole panel; those of several are made pairs of two blocks', for dp2a.
  *
  * Bases that are half of the codes' range (Q4_0, Q5_0, Q6_K, Q3_K) cost nothing: codes are shifted up to

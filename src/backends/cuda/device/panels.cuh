@@ -86,7 +86,7 @@ template <bool is_shared>
 static __device__ __forceinline__ uint2 qrn_panel_mins(const uint8_t *subs, int lane)
 {
     const uint32_t a = qrn_panel_load<is_shared>((const uint32_t *)subs + lane),
-                   low = qrn_panel_load<is_shared>((const uint16_t *)(subs + 32 * 4) + lane),
+                   low = qrn_panel_load<is_shared>((const uint16_t *)(subs + 32 * qrn_form_sub_step(QRN_SUB_SCALE_MIN)) + lane),
                    apart = __byte_perm(low, 0, 0x4140);
     return make_uint2(a & 0x3f3f3f3fu, ((apart | apart << 4) & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u));
 }
@@ -95,12 +95,13 @@ static __device__ __forceinline__ uint2 qrn_panel_mins(const uint8_t *subs, int 
 static __device__ __forceinline__ void qrn_small_integers(const qrn_form &f, const uint8_t *subs, int lane, int j, int h,
                                                           int &s, int &t)
 {
-    const uint8_t *own = subs + lane * (f.sub == QRN_SUB_SCALE_MIN ? 4 : qrn_form_sub_bytes(f.sub));
+    const int step = qrn_form_sub_step(f.sub);
+    const uint8_t *own = subs + lane * step;
     s = t = 1;
     if (f.sub == QRN_SUB_SCALE) {
         s = ((const int8_t *)own)[j];
     } else if (f.sub == QRN_SUB_SCALE_MIN) {
-        const int low = subs[32 * 4 + 2 * lane + j / 2] >> 4 * (j % 2);
+        const int low = subs[32 * step + 2 * lane + j / 2] >> 4 * (j % 2);
         s = own[j] & 63, t = (own[j] >> 2 & 48) | (low & 15);
     } else if (f.sub == QRN_SUB_HALVES) {
         s = ((const int8_t *)own)[2 * j + h];
