@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * matmul of packed weights with many rows of x, bf16, on a GPU, real or emulated, in any order, where cuda.matmul.wgmma
- * decodes weights to registers: all types, tiles that end early, rounds of whole tiles and shares of any length. */
+ * matmul with many rows of x, bf16, on a GPU, real or emulated, in any order, where cuda.matmul.wgmma decodes packed weights to
+ * registers, or has bf16 weights in rows: all types, tiles that end early, rounds of whole tiles and shares of any length. */
 #include <stdio.h>
 
 #include "support/matmul_gpu.h"
@@ -23,10 +23,11 @@ static void run(struct qrn_device *dev, const struct qrn_matmul_args *a, const c
         fail_msg("%s: %s", what, err.text);
 }
 
-/* Not where a weight is a scale that bf16 holds, or a scale times a power of two. */
+/* Not where a weight is bf16 itself, a scale that bf16 holds, or a scale times a power of two. */
 static bool rounds_otherwise(enum qrn_dtype dtype)
 {
-    return dtype != QRN_MXFP4 && dtype != QRN_TQ1_0 && dtype != QRN_TQ2_0 && !qrn_is_mlx(dtype);
+    return dtype != QRN_BF16 && dtype != QRN_MXFP4 && dtype != QRN_TQ1_0 && dtype != QRN_TQ2_0 &&
+           !qrn_is_mlx(dtype);
 }
 
 /* Whether the form is taken: in one order another one is, whose weights are rounded in another way. */
@@ -38,6 +39,14 @@ static void check_form(struct mem *m, struct qrn_device *dev, const struct qrn_m
     b.out = mem_tensor(m, QRN_F32, 2, a->out.shape);
     run(dev, &b, what);
     if (memcmp(a->out.data, b.out.data, b.out.n_bytes) == 0) fail_msg("%s: another form", what);
+}
+
+/* Weights are what they are: only sums round. */
+static void check_sums(const struct weights *w, const struct qrn_matmul_args *a, const char *what)
+{
+    const struct matmul_distances d = matmul_distances_of(w, a);
+    if (!(sqrt(d.of_results) <= 1e-5 * sqrt(d.of_all)))
+        fail_msg("%s: off by %g of %g", what, sqrt(d.of_results), sqrt(d.of_all));
 }
 
 static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, int64_t n,
@@ -52,7 +61,10 @@ static void check(struct qrn_device *dev, enum qrn_dtype dtype, int64_t n_rows, 
     (void)snprintf(what, sizeof what, "%s, M %d, N %d, K %d", qrn_dtype_info(dtype)->name,
                    (int)n_rows, (int)n, (int)k);
     run(dev, &a, what);
-    matmul_check_distances(&w, &a, what);
+    if (dtype == QRN_BF16)
+        check_sums(&w, &a, what);
+    else
+        matmul_check_distances(&w, &a, what);
     if (rounds_otherwise(dtype)) check_form(&m, dev, &a, what);
     matmul_check_strides(&m, dev, kernel, &a, what);
     mem_free_all(&m);
@@ -101,16 +113,33 @@ static void test_shares(void **state)
     check_shares(7, QRN_Q4_0, 300, 1, 5, 3296);   /* two sevenths of two tiles */
 }
 
-/* Twice the same bits. */
-static void test_bits(void **state)
+/* Of weights in rows: tiles of all widths, from 96 on. */
+static void test_rows(void **state)
 {
     (void)state;
     struct qrn_device *dev = matmul_device("4", kernel);
+    for (int64_t n_rows = 65; n_rows <= 257; n_rows += 32) /* 257: two tiles of x */
+        check(dev, QRN_BF16, n_rows, rows_of_tiles(4, 4) - n_rows, 264, 32, QRN_F32);
+    qrn_device_close(dev);
+    check_shares(4, QRN_BF16, 256, 4, 0, 256);    /* one whole tile each */
+    check_shares(4, QRN_BF16, 385, 3, 64, 160);   /* two or one, of two tiles of x */
+    check_shares(4, QRN_BF16, 100, 3, 40, 64);    /* one block has none; tiles of half a panel */
+    check_shares(4, QRN_BF16, 65, 5, 3, 1056);    /* a tile and a quarter; rings go round */
+    check_shares(4, QRN_BF16, 129, 7, 127, 3328); /* a tile and three quarters */
+    check_shares(4, QRN_BF16, 200, 9, 33, 1120);  /* a whole one, then a tile and a quarter */
+    check_shares(4, QRN_BF16, 256, 5, 70, 3296);  /* a tile and a quarter of the widest */
+    check_shares(4, QRN_BF16, 96, 1, 1, 3296);    /* a quarter: pieces in a tile's midst */
+    check_shares(7, QRN_BF16, 300, 1, 5, 3296);   /* two sevenths of two tiles */
+}
+
+/* Twice the same bits. */
+static void check_bits(struct qrn_device *dev, enum qrn_dtype dtype)
+{
     struct mem m = {0};
     struct rng r = {9};
     const int64_t n = rows_of_tiles(5, 4);
-    const struct weights w = random_weights(&m, &r, weight_type_of(QRN_Q4_K), 2,
-                                            (const int64_t[]){n, 1280}, 32, QRN_F32);
+    const struct weights w =
+        random_weights(&m, &r, weight_type_of(dtype), 2, (const int64_t[]){n, 1280}, 32, QRN_F32);
     struct qrn_matmul_args a = matmul_product(&m, dev, &r, &w, 190);
     run(dev, &a, "bits");
     const struct qrn_tensor first = a.out;
@@ -120,6 +149,14 @@ static void test_bits(void **state)
         assert_memory_equal(first.data, a.out.data, first.n_bytes);
     }
     mem_free_all(&m);
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    struct qrn_device *dev = matmul_device("4", kernel);
+    check_bits(dev, QRN_Q4_K);
+    check_bits(dev, QRN_BF16);
     qrn_device_close(dev);
 }
 
@@ -128,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,18 +109,19 @@ static inline void matmul_check_distances(const struct weights *w, const struct 
                  sqrt(d.of_all), sqrt(d.of_rounding));
 }
 
-/* x @ packed w^T in any order, x of n_rows to be rounded to bf16. */
+/* x @ w^T in any order, x of n_rows to be rounded to bf16; w packed, or in rows where it is bf16. */
 static inline struct qrn_matmul_args matmul_product(struct mem *m, struct qrn_device *dev,
                                                     struct rng *r, const struct weights *w,
                                                     int64_t n_rows)
 {
     const int64_t n = w->w.shape[0], k = w->w.shape[1];
-    return (struct qrn_matmul_args){.w = pack_weights(m, dev, w, QRN_ACT_Q8),
+    const bool in_rows = w->w.dtype == QRN_BF16;
+    return (struct qrn_matmul_args){.w = in_rows ? w->w : pack_weights(m, dev, w, QRN_ACT_Q8),
                                     .x = mem_filled(m, r, 1.0, 2, (const int64_t[]){n_rows, k}),
                                     .out = mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
                                     .activation = QRN_ACT_BF16,
                                     .any_order = true,
-                                    .layout = QRN_LAYOUT_PACKED};
+                                    .layout = in_rows ? QRN_LAYOUT_ROWS : QRN_LAYOUT_PACKED};
 }
 
 #endif

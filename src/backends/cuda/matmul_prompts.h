@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Products of packed weights with many rows of bf16 x whose weights become bf16 in registers: a form of
- * cuda.matmul.wgmma. */
+ * Products of one matrix with many rows of bf16 x, in any order: a form of cuda.matmul.wgmma. */
 #ifndef QUERN_BACKENDS_CUDA_MATMUL_PROMPTS_H
 #define QUERN_BACKENDS_CUDA_MATMUL_PROMPTS_H
 

@@ -141,7 +141,7 @@ static size_t partial_bytes(void)
     return (size_t)QRN_WGMMA_WEIGHTS * 256 * sizeof(float);
 }
 
-/* Where weights are decoded to registers, for sums that a block hands over. */
+/* Where tiles are cut otherwise (matmul_prompts.h), for sums that a block hands over. */
 _Static_assert((int)QRN_PROMPTS_MOST_BLOCKS <= (int)MOST_PARTS &&
                    (int)(QRN_PROMPTS_WEIGHTS * QRN_PROMPTS_MOST_X) == (int)(QRN_WGMMA_WEIGHTS * 256),
                "as large as those of parts");
@@ -262,7 +262,6 @@ static void add_parts(struct qrn_cuda_stream *s, const struct qrn_matmul_wgmma_p
         p);
 }
 
-/* Where weights are decoded to registers. */
 static void run_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job)
 {
     struct qrn_matmul_wgmma_params p = {.job = *job,
