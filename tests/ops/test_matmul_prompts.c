@@ -8,11 +8,14 @@
 static const char kernel[] = "cuda.matmul.wgmma";
 
 /* Rows of so many tiles for each n_multiprocessors of an emulated GPU; of a real one, which may have 132. */
-static int64_t rows_of_tiles(int64_t n_tiles, int n_multiprocessors)
+static bool is_real(void)
 {
     const char *which = getenv("QRN_TEST_CUDA");
-    const bool real = which && strcmp(which, "real") == 0;
-    return 128 * (real ? n_tiles * 132 / n_multiprocessors : n_tiles);
+    return which && strcmp(which, "real") == 0;
+}
+static int64_t rows_of_tiles(int64_t n_tiles, int n_multiprocessors)
+{
+    return 128 * (is_real() ? n_tiles * 132 / n_multiprocessors : n_tiles);
 }
 
 static void run(struct qrn_device *dev, const struct qrn_matmul_args *a, const char *what)
@@ -113,23 +116,60 @@ static void test_shares(void **state)
     check_shares(7, QRN_Q4_0, 300, 1, 5, 3296);   /* two sevenths of two tiles */
 }
 
-/* Of weights in rows: tiles of all widths, from 96 on. */
+/* Whether blocks share tiles of weights in rows: sums are others then than on a device of one, which has whole tiles. */
+static bool are_shared(int n_multiprocessors, int64_t n_rows, int64_t n, int64_t k)
+{
+    const int devices[] = {n_multiprocessors, 1};
+    struct mem m = {0};
+    struct rng r = {5};
+    const struct weights w =
+        random_weights(&m, &r, weight_type_of(QRN_BF16), 2, (const int64_t[]){n, k}, 32, QRN_F32);
+    struct qrn_tensor out[2];
+    for (int i = 0; i < 2; i++) {
+        char many[12];
+        (void)snprintf(many, sizeof many, "%d", devices[i]);
+        struct qrn_device *dev = matmul_device(many, kernel);
+        struct rng of_x = {6};
+        const struct qrn_matmul_args a = matmul_product(&m, dev, &of_x, &w, n_rows);
+        run(dev, &a, many);
+        out[i] = a.out;
+        qrn_device_close(dev);
+    }
+    const bool same = memcmp(out[0].data, out[1].data, out[0].n_bytes) == 0;
+    mem_free_all(&m);
+    return !same;
+}
+
+/* Of weights in rows: tiles of all widths, from 96 on; how many multiprocessors a real device has nobody chooses. */
 static void test_rows(void **state)
 {
     (void)state;
+    static const struct {
+        int n_multiprocessors;
+        int64_t n_rows, n_tiles, less, k;
+        bool shared;
+    } cases[] = {
+        {4, 256, 4, 0, 256, false},   /* one whole tile each */
+        {4, 385, 3, 64, 160, false},  /* two or one, of two tiles of x */
+        {4, 100, 3, 40, 64, false},   /* one block has none; tiles of half a panel */
+        {4, 65, 5, 3, 3328, true},    /* a tile and a quarter; rings go round */
+        {4, 129, 6, 127, 3328, true}, /* a tile and a half */
+        {4, 200, 9, 33, 3328, true},  /* a whole one, then a tile and a quarter */
+        {4, 256, 5, 70, 3296, true},  /* a tile and a quarter of the widest */
+        {3, 96, 1, 1, 3296, true},    /* a third: a piece in a tile's midst */
+        {5, 300, 1, 5, 3296, true},   /* two fifths of two tiles */
+    };
     struct qrn_device *dev = matmul_device("4", kernel);
     for (int64_t n_rows = 65; n_rows <= 257; n_rows += 32) /* 257: two tiles of x */
         check(dev, QRN_BF16, n_rows, rows_of_tiles(4, 4) - n_rows, 264, 32, QRN_F32);
     qrn_device_close(dev);
-    check_shares(4, QRN_BF16, 256, 4, 0, 256);    /* one whole tile each */
-    check_shares(4, QRN_BF16, 385, 3, 64, 160);   /* two or one, of two tiles of x */
-    check_shares(4, QRN_BF16, 100, 3, 40, 64);    /* one block has none; tiles of half a panel */
-    check_shares(4, QRN_BF16, 65, 5, 3, 1056);    /* a tile and a quarter; rings go round */
-    check_shares(4, QRN_BF16, 129, 7, 127, 3328); /* a tile and three quarters */
-    check_shares(4, QRN_BF16, 200, 9, 33, 1120);  /* a whole one, then a tile and a quarter */
-    check_shares(4, QRN_BF16, 256, 5, 70, 3296);  /* a tile and a quarter of the widest */
-    check_shares(4, QRN_BF16, 96, 1, 1, 3296);    /* a quarter: pieces in a tile's midst */
-    check_shares(7, QRN_BF16, 300, 1, 5, 3296);   /* two sevenths of two tiles */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int n = cases[i].n_multiprocessors;
+        check_shares(n, QRN_BF16, cases[i].n_rows, cases[i].n_tiles, cases[i].less, cases[i].k);
+        if (!is_real() && are_shared(n, cases[i].n_rows, 128 * cases[i].n_tiles - cases[i].less,
+                                     cases[i].k) != cases[i].shared)
+            fail_msg("case %d: %s", (int)i, cases[i].shared ? "not shared" : "shared");
+    }
 }
 
 /* Twice the same bits. */
