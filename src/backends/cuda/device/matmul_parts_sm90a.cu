@@ -81,11 +81,7 @@ static __device__ __forceinline__ void sum_up(const parts_shared &s, int n_steps
         const char *stage = s.ring + ring.stage * QRN_PARTS_STAGE;
         const uint64_t w = qrn_tile_by_k(stage + group * GROUP_BYTES), x = qrn_tile_by_k(stage + W_BYTES);
         qrn_barrier_wait(&s.full[ring.stage], ring.parity);
-        qrn_wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < QRN_PARTS_K / 16; k++)
-            qrn_wgmma_bf16<QRN_PARTS_X, QRN_BY_K, QRN_BY_K>(c, qrn_tile_moved(w, 32 * k), qrn_tile_moved(x, 32 * k), 1);
-        qrn_wgmma_commit();
+        qrn_wgmma_bf16_line<QRN_PARTS_X>(c, w, x);
         qrn_wgmma_wait<1>();
         if (step > 0 && qrn_lane() == 0) qrn_barrier_arrive(&s.empty[before]);
         before = ring.stage;

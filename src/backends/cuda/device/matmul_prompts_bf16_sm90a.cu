@@ -76,11 +76,7 @@ static __device__ __forceinline__ void sum_up(const rows_ring<N> &s, int n, qrn_
         const uint64_t x = qrn_tile_by_k(s.x(ring.stage)),
                        w = qrn_tile_by_k(s.weights(ring.stage) + team * 64 * QRN_LINE);
         qrn_barrier_wait(&s.full[ring.stage], ring.parity);
-        qrn_wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < QRN_PROMPTS_K / 16; k++)
-            qrn_wgmma_bf16<N, QRN_BY_K, QRN_BY_K>(c, qrn_tile_moved(w, 32 * k), qrn_tile_moved(x, 32 * k), 1);
-        qrn_wgmma_commit();
+        qrn_wgmma_bf16_line<N>(c, w, x);
         qrn_wgmma_wait<1>();
         if (before >= 0 && qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(&s.empty[before]);
         before = ring.stage;

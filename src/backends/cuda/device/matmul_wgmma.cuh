@@ -267,12 +267,7 @@ static __device__ __forceinline__ void qrn_wgmma_sum(const qrn_wgmma_shared &s, 
         const uint64_t x = qrn_tile_by_k(stage),
                        w = qrn_tile_by_k(stage + n_tokens * QRN_WGMMA_K * 2 + half * 64 * QRN_LINE);
         qrn_barrier_wait(&s.full[ring.stage], ring.parity);
-        qrn_wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < QRN_WGMMA_K / 16; k++)
-            qrn_wgmma_bf16<n_columns, QRN_BY_K, QRN_BY_K>(c, qrn_tile_moved(w, 32 * k),
-                                                          qrn_tile_moved(x, 32 * k), 1);
-        qrn_wgmma_commit();
+        qrn_wgmma_bf16_line<n_columns>(c, w, x);
         qrn_wgmma_wait<1>();
         if (step > 0 && qrn_lane() == 0) qrn_barrier_arrive(&s.empty[before]);
         before = ring.stage;

@@ -205,4 +205,14 @@ QRN_WGMMA_TYPE(f16)
 QRN_WGMMA_WIDTHS(bf16)
 QRN_WGMMA_WIDTHS(f16)
 
+/* c += a b, 64 x N, of a line's 64 k, both tiles by k: begun, and to be waited for. */
+template <int N> static __device__ __forceinline__ void qrn_wgmma_bf16_line(float (&c)[N / 2], uint64_t a, uint64_t b)
+{
+    qrn_wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < QRN_LINE; i += 32)
+        qrn_wgmma_bf16<N, QRN_BY_K, QRN_BY_K>(c, qrn_tile_moved(a, i), qrn_tile_moved(b, i), 1);
+    qrn_wgmma_commit();
+}
+
 #endif
