@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * The walk that the variants of gdn_open_chunk share.
  *
- * A segment is a run of tokens of one sequence inside one chunk.  Its first phase, for each key
+ * A segment (gdn_open_rounds.h) has two phases.  The first one, for each key
  * head: keys join the open rows, all products of keys with keys and queries; for its value heads: G
  * and the decayed products.  The second phase, for each value head and block of columns of S0: u,
  * out, and the new S0 if the chunk is full.
  *
  * Where key heads can be shared evenly, a lane takes whole ones through all tokens and waits for
- * nobody.  Otherwise segments go in rounds (at most one of a sequence, GDN_ROUND_TOKENS tokens),
- * each phase shared by all lanes.  Variants give the arithmetic of one item; how items are cut and
- * shared changes no sum. */
+ * nobody.  Otherwise segments go in rounds, each phase shared by all lanes.  Variants give the
+ * arithmetic of one item (gdn_open_steps.h); how items are cut and shared changes no sum. */
 #ifndef QUERN_BACKENDS_CPU_GDN_OPEN_CHUNK_WALK_H
 #define QUERN_BACKENDS_CPU_GDN_OPEN_CHUNK_WALK_H
 
@@ -17,164 +16,7 @@
 
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/gdn_open_reads.h"
-#include "core/gdn_layout.h"
-
-enum {
-    GDN_CHUNK = QRN_GDN_CHUNK,
-    GDN_ROUND_TOKENS = 256,
-    GDN_PANEL = 32 /* columns that a variant may copy together */
-};
-
-/* Rows of one head: row t at data + t * stride. */
-struct gdn_head_rows {
-    const float *data;
-    int64_t stride;
-};
-
-/* Keys and queries of a segment, by tiles of tokens (gdn_tile): of tile t .. t + R - 1 at
- * 2 * t * d_k, for each i the R keys, then the R queries.  Of a token alone: the rows themselves. */
-struct gdn_pairs {
-    const float *tiles, *k, *q;
-};
-
-/* Tokens of the next tile when so many are left and a full one has most. */
-static inline int gdn_tile(int left, int most)
-{
-    if (left >= most) return most;
-    if (left >= 4 && most > 4) return 4;
-    return left >= 2 ? 2 : 1;
-}
-
-/* out[t][0][s] = k_s . k_t and out[t][1][s] = k_s . q_t, for s <= open + t; the rest is free. */
-struct gdn_open_dots {
-    struct gdn_pairs pairs;
-    const float *rows; /* open keys [GDN_CHUNK][d_k], those of the segment too */
-    float *columns;    /* [d_k][GDN_CHUNK], to turn those in */
-    float *out;        /* [n][2][GDN_CHUNK] */
-    struct gdn_open_reads *reads; /* NULL, or to ask ahead by: of a token alone */
-    int64_t d_k;
-    int n, open; /* tokens of the segment, and before it in the chunk */
-};
-
-/* coef[t][0][s] = -(exp(G_t - G_s) * dots[t][0][s]) and coef[t][1][s] = exp(G_t - G_s) *
- * dots[t][1][s] for s <= open + t; decay[t] = exp(G_t). */
-struct gdn_open_decays {
-    const double *G;   /* [GDN_CHUNK] */
-    const float *dots; /* [n][2][GDN_CHUNK] */
-    float *coef;       /* [n][2][GDN_CHUNK] */
-    float *decay;      /* [n] */
-    int n, open;
-};
-
-/* u and out of n tokens, in n_columns columns. */
-struct gdn_open_tokens {
-    struct gdn_pairs pairs;
-    struct gdn_head_rows v, beta;
-    const float *coef, *decay; /* as above */
-    float *out;                /* rows out_stride apart */
-    const float *state;        /* [d_k] rows d_v apart */
-    float *u;                  /* [GDN_CHUNK] rows d_v apart */
-    float *panel;              /* [d_k + GDN_CHUNK][GDN_PANEL], to work in */
-    struct gdn_open_reads *reads; /* as above */
-    int64_t out_stride, d_k, d_v, n_columns;
-    int n, open;
-    float scale;
-};
-
-/* next = exp(G_C) state + sum over s of (exp(G_C - G_s) k_s) u_s^T; next may be state. */
-struct gdn_open_edge {
-    const double *G;
-    const float *keys, *u, *state; /* keys [GDN_CHUNK][d_k] */
-    float *next;
-    float *decayed_keys; /* as keys, to work in */
-    int64_t d_k, d_v, n_columns;
-};
-
-struct gdn_open_steps {
-    /* Keys and queries of n tokens, to gdn_pairs' tiles. */
-    void (*pack)(float *tiles, struct gdn_head_rows k, struct gdn_head_rows q, int64_t d_k, int n);
-    void (*dots)(const struct gdn_open_dots *);
-    void (*decays)(const struct gdn_open_decays *);
-    void (*tokens)(const struct gdn_open_tokens *);
-    void (*edge)(const struct gdn_open_edge *);
-    int64_t columns_alone; /* of S0, that a token alone takes at once: it asks ahead where rows are as long */
-};
-
-struct gdn_open_segment {
-    int64_t token, row; /* first token in the call; first row of the round's scratch */
-    int n, open;
-    const float *state;
-    float *next; /* NULL: the chunk stays open */
-    struct gdn_rows rows;
-};
-
-struct gdn_open_round {
-    struct gdn_open_segment segments[GDN_ROUND_TOKENS];
-    int64_t n_segments;
-    int64_t first, end, wave; /* where the walk stands: sequences, and how many chunks into each */
-};
-
-/* Segment number wave of sequence s; false past its last. */
-static inline bool gdn_open_segment_at(const struct qrn_gdn_open_chunk_args *a, int64_t s,
-                                       int64_t wave, struct gdn_open_segment *out)
-{
-    const int32_t *seq = a->seq_begin.data;
-    const int64_t position = ((const int32_t *)a->position.data)[s];
-    const int64_t end = position + seq[s + 1] - seq[s], c = position / GDN_CHUNK + wave;
-    const int64_t edge = (c + 1) * GDN_CHUNK, from = wave ? c * GDN_CHUNK : position;
-    const int64_t to = end < edge ? end : edge;
-    if (from >= to) return false;
-    const uint64_t state = gdn_address(&a->state, s, wave ? 1 + (c & 1) : 0) + a->state_offset;
-    const uint64_t next = gdn_address(&a->state, s, 1 + ((c + 1) & 1)) + a->state_offset;
-    *out = (struct gdn_open_segment){
-        .token = seq[s] + from - position,
-        .n = (int)(to - from),
-        .open = (int)(from % GDN_CHUNK),
-        .state = (const float *)(uintptr_t)state,
-        .next = to == edge ? (float *)(uintptr_t)next : NULL,
-        .rows = gdn_rows_at(gdn_address(&a->rows, s, c & 1) + a->rows_offset, a->q.shape[1],
-                            a->v.shape[1], a->q.shape[2]),
-    };
-    return true;
-}
-
-/* Sequences first .. end - 1 go together: their first segments are a round, then their second
- * ... */
-static inline void gdn_open_next_group(struct gdn_open_round *r,
-                                       const struct qrn_gdn_open_chunk_args *a)
-{
-    const int32_t *seq = a->seq_begin.data;
-    const int64_t n_seqs = a->position.shape[0];
-    int64_t tokens = 0;
-    r->first = r->end;
-    r->wave = 0;
-    for (; r->end < n_seqs; r->end++) {
-        const int64_t n = seq[r->end + 1] - seq[r->end];
-        tokens += n < GDN_CHUNK ? n : GDN_CHUNK;
-        if (tokens > GDN_ROUND_TOKENS) break;
-    }
-}
-
-/* The next round, the same for every lane; false when there is none.  Begins with zeros. */
-static inline bool gdn_open_next_round(struct gdn_open_round *r,
-                                       const struct qrn_gdn_open_chunk_args *a)
-{
-    for (;;) {
-        int64_t row = 0;
-        r->n_segments = 0;
-        for (int64_t s = r->first; s < r->end; s++) {
-            struct gdn_open_segment *g = &r->segments[r->n_segments];
-            if (!gdn_open_segment_at(a, s, r->wave, g)) continue;
-            g->row = row;
-            row += g->n;
-            r->n_segments++;
-        }
-        r->wave++;
-        if (r->n_segments) return true;
-        if (r->end == a->position.shape[0]) return false;
-        gdn_open_next_group(r, a);
-    }
-}
+#include "backends/cpu/gdn_open_rounds.h"
 
 static inline int64_t gdn_open_scratch_rows(const struct qrn_gdn_open_chunk_args *a)
 {
