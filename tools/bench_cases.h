@@ -75,9 +75,10 @@ struct qrn_tensor bench_ints(struct bench_memory *memory, int64_t n0, int64_t n1
 struct qrn_tensor bench_same_ints(struct bench_memory *memory, int64_t n, int64_t value);
 struct qrn_tensor bench_ids(struct bench_memory *memory, int64_t n0, int64_t n1, int64_t factor,
                             int64_t modulus);
-/* [n_places, n]: each row its index, behind the place first. */
+/* [n_places, n]: each row its index, behind the place first; in each column `apart` further than in the one before, the
+ * first place behind the last one. */
 struct qrn_tensor bench_places(struct bench_memory *memory, int64_t n_places, int64_t n,
-                               int64_t first);
+                               int64_t first, int64_t apart);
 /* [n0] or [n0, n1] weights of any type that decodes: encoded ones where there is an encoder. */
 struct qrn_tensor bench_weights(struct bench_memory *memory, enum qrn_dtype dtype, int64_t n0,
                                 int64_t n1, int64_t n2);

@@ -96,15 +96,18 @@ static void gdn_open_chunk_batch(struct bench_memory *m, const int64_t *n, struc
 enum { MOST_SETTLED = 8 };
 
 /* One token each at all places of a chunk in turn, the edge, too; of few sequences each call has its own states, as
- * layers have: what it reads is settled.  Sequences, key heads, value heads, d */
+ * layers have: what it reads is settled.  Sequences, key heads, value heads, d; whether sequences are at
+ * places as far apart as can be */
 static void gdn_open_chunk_turn(struct bench_memory *m, const int64_t *n, struct bench_case *c)
 {
-    if (!bench_named(m, c, "%" PRId64 " seqs, each place Hk %" PRId64 " Hv %" PRId64 " d %" PRId64,
-                     n[0], n[1], n[2], n[3]))
+    if (!bench_named(m, c,
+                     "%" PRId64 " seqs, each place%s Hk %" PRId64 " Hv %" PRId64 " d %" PRId64,
+                     n[0], n[4] ? " apart" : "", n[1], n[2], n[3]))
         return;
+    const int64_t apart = n[4] ? (n[0] < QRN_GDN_CHUNK ? QRN_GDN_CHUNK / n[0] : 1) : 0;
     struct qrn_gdn_open_chunk_args *a = &c->args.gdn_open_chunk;
     *a = open_chunk(m, QRN_F32, n[0], 1, n[1], n[2], n[3]);
-    const struct qrn_tensor places = bench_places(m, QRN_GDN_CHUNK, n[0], QRN_GDN_CHUNK);
+    const struct qrn_tensor places = bench_places(m, QRN_GDN_CHUNK, n[0], QRN_GDN_CHUNK, apart);
     a->position = qrn_tensor_1d(QRN_I32, places.data, n[0]);
     c->turn_at = offsetof(struct qrn_gdn_open_chunk_args, position);
     c->turn_bytes = sizeof(int32_t) * (size_t)n[0];
@@ -334,6 +337,7 @@ const struct bench_row bench_rows_gdn[] = {
     {QRN_OP_gdn_open_chunk, gdn_open_chunk_batch, {QRN_BF16, 2, 512, 16, 32, 128, QRN_ACT_BF16}},
     {QRN_OP_gdn_open_chunk, gdn_open_chunk_turn, {1, 16, 32, 128}},
     {QRN_OP_gdn_open_chunk, gdn_open_chunk_turn, {8, 16, 32, 128}},
+    {QRN_OP_gdn_open_chunk, gdn_open_chunk_turn, {8, 16, 32, 128, 1}},
     STAGE(gdn_cumsum),
     STAGE(gdn_kkt),
     STAGE(gdn_solve),

@@ -183,15 +183,21 @@ struct qrn_tensor bench_output(struct bench_memory *m, enum qrn_dtype dtype, int
 
 /* --- numbers, which the host keeps a copy of --- */
 
-/* first + i / each * factor % modulus */
-static struct qrn_tensor ints(struct bench_memory *m, int64_t n0, int64_t n1, int64_t first,
-                              int64_t each, int64_t factor, int64_t modulus)
+/* Number i: first + (i / each + i % each * apart) * factor % modulus */
+struct sequence_of_ints {
+    int64_t first, each, apart, factor, modulus;
+};
+
+static struct qrn_tensor ints(struct bench_memory *m, int64_t n0, int64_t n1,
+                              struct sequence_of_ints x)
 {
     const size_t n = count(n0, n1, 0);
     int32_t *data = bench_bytes(m, sizeof *data * n), *numbers = malloc(sizeof *data * (n + 1));
     if (data && numbers) {
-        for (size_t i = 0; i < n; i++)
-            numbers[i] = (int32_t)(first + (int64_t)i / each * factor % modulus);
+        for (size_t i = 0; i < n; i++) {
+            const int64_t at = (int64_t)i / x.each + (int64_t)i % x.each * x.apart;
+            numbers[i] = (int32_t)(x.first + at * x.factor % x.modulus);
+        }
         write_bytes(m, data, numbers, sizeof *data * n);
         m->blocks->numbers = numbers;
     } else {
@@ -202,28 +208,33 @@ static struct qrn_tensor ints(struct bench_memory *m, int64_t n0, int64_t n1, in
 
 struct qrn_tensor bench_ints(struct bench_memory *m, int64_t n0, int64_t n1)
 {
-    return ints(m, n0, n1, 0, 1, 0, 1);
+    return ints(m, n0, n1, (struct sequence_of_ints){.each = 1, .modulus = 1});
 }
 
 struct qrn_tensor bench_same_ints(struct bench_memory *m, int64_t n, int64_t value)
 {
-    return ints(m, n, 0, value, 1, 0, 1);
+    return ints(m, n, 0, (struct sequence_of_ints){.first = value, .each = 1, .modulus = 1});
 }
 
 struct qrn_tensor bench_ids(struct bench_memory *m, int64_t n0, int64_t n1, int64_t factor,
                             int64_t modulus)
 {
-    return ints(m, n0, n1, 0, 1, factor, modulus);
+    return ints(m, n0, n1,
+                (struct sequence_of_ints){.each = 1, .factor = factor, .modulus = modulus});
 }
 
 struct qrn_tensor bench_seq_begin(struct bench_memory *m, int64_t n_seqs, int64_t n_tokens)
 {
-    return ints(m, n_seqs + 1, 0, 0, 1, n_tokens, INT32_MAX);
+    return ints(m, n_seqs + 1, 0,
+                (struct sequence_of_ints){.each = 1, .factor = n_tokens, .modulus = INT32_MAX});
 }
 
-struct qrn_tensor bench_places(struct bench_memory *m, int64_t n_places, int64_t n, int64_t first)
+struct qrn_tensor bench_places(struct bench_memory *m, int64_t n_places, int64_t n, int64_t first,
+                               int64_t apart)
 {
-    return ints(m, n_places, n, first, n, 1, INT32_MAX);
+    return ints(m, n_places, n,
+                (struct sequence_of_ints){
+                    .first = first, .each = n, .apart = apart, .factor = 1, .modulus = n_places});
 }
 
 /* --- weights --- */
