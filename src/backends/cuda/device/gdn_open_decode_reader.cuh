@@ -19,7 +19,7 @@ enum {
     ITEMS = QRN_GDN_DECODE_ITEMS,
     PIECES = D / HALF,
     LOOKS = 32,                   /* heads whose tables are looked at together, by a warp */
-    EDGE_STAGES = 2 + 2 * PIECES, /* u once more, keys and S0 once more */
+    EDGE_STAGES = 2,              /* keys once more */
     WORKERS = 256,
     THREADS = QRN_GDN_DECODE_THREADS,
     ROWS_WARP = 4, /* the first of two; before it those of columns */
@@ -134,22 +134,11 @@ struct decode_reader {
         qrn_barrier_arrive_after_copies(&z.full[at]);
     }
 
-    /* At the edge: HALF elements of all keys but the token's. */
-    __device__ void piece_of_keys(const float *k)
-    {
-        enum { CHUNKS = HALF / 4 };
-        const int at = stage(), c = qrn_lane() % CHUNKS * 4;
-#pragma unroll 8
-        for (int s = qrn_lane() / CHUNKS; s < GDN_CHUNK - 1; s += 32 / CHUNKS)
-            qrn_copy16_async(z.stage[at] + s * HALF + c, k + s * D + c, 16);
-        qrn_barrier_arrive_after_copies(&z.full[at]);
-    }
-
     static __device__ int rows_of_stage(int open, int s) { return min(open - s, (int)HALF); }
 
-    __device__ void open_u(const float *u, int open)
+    __device__ void open_rows(const float *x, int open)
     {
-        for (int s = 0; s < open; s += HALF) rows(u + s * D, rows_of_stage(open, s));
+        for (int s = 0; s < open; s += HALF) rows(x + s * D, rows_of_stage(open, s));
     }
 
     /* A ring has room for them. */
@@ -166,16 +155,11 @@ struct decode_reader {
     __device__ void head(const gdn_token_head &l, bool has_begun)
     {
         const int open = l.open();
-        const float *k = l.k(p), *S = l.S(), *u = l.u(p);
         decode_item &t = item(l);
         if (!has_begun) keys_and_state(l);
         gates(t, l);
-        open_u(u, open);
-        for (int i = 0; l.ends() && i < PIECES; i++) {
-            if (i == PIECES / 2) open_u(u, open);
-            piece_of_keys(k + i * HALF);
-            rows(S + i * STAGE, HALF);
-        }
+        open_rows(l.u(p), open);
+        if (l.ends()) open_rows(l.k(p), open);
     }
 
     /* Lane's head among LOOKS that this block takes in turn, if there are so many; returns how

@@ -6,26 +6,27 @@
  * of 16 KB on its way: of a head its keys, S0 in four pieces and u, all 32 rows a stage, keys
  * turned in their rows (gdn_turned); a smaller ring has what is known of its token: k, q, v, G, gates, tables.
  * Four warps have a column each thread, two an open row: dots with k and q from shared memory, 128 FMA
- * one after the other; then columns add the open rows.  Of two more warps one stores k and G.  On the edge the
- * ring brings keys, S0 and u again (from L2), piece by piece.  1500 cycles a head, of the
- * 4800 that its bytes take.
+ * one after the other; then columns add the open rows.  Of two more warps one stores k and G.  On the edge S0 and u
+ * stay in the ring, which brings keys again (from L2).  1500 cycles a head, of the 4800 that its bytes take.
  *
  * Sequences of other than one token, and addresses that are not aligned to 16, are left to the end, where
  * gdn_open_step.cuh has them. */
 #include "backends/cuda/device/gdn_open_decode_reader.cuh"
+#include "backends/cuda/device/gdn_open_edge.cuh"
 
 struct decode_worker {
     const qrn_gdn_open_chunk_params &p;
     decode_shared &z;
     const int warp, lane;
-    int n_stages; /* before this head's */
-    float2 *coef;
+    int n_stages, n_items; /* before this head's */
 
     __device__ decode_worker(const qrn_gdn_open_chunk_params &params, decode_shared &shared)
-        : p(params), z(shared), warp(qrn_warp()), lane(qrn_lane()), n_stages(0),
-          coef(shared.coef[0])
+        : p(params), z(shared), warp(qrn_warp()), lane(qrn_lane()), n_stages(0), n_items(0)
     {
     }
+
+    /* Those of the next head may be written while columns read this one's. */
+    __device__ float2 *coef() const { return z.coef[n_items % 2]; }
 
     /* Stage i of this head, when it is there. */
     __device__ float *wait(int i)
@@ -60,7 +61,7 @@ struct decode_worker {
         if (r > t.open) return;
         const double G = G_of(t), G_row = is_open ? t.G[r] : G;
         const float w = gdn_decay(G, G_row);
-        coef[r] = make_float2(-(w * sum.k), w * sum.q);
+        coef()[r] = make_float2(-(w * sum.k), w * sum.q);
         if (t.next) z.to_edge[r] = w; /* the token is the chunk's last */
     }
 
@@ -71,7 +72,7 @@ struct decode_worker {
         for (int i = 0; i < PIECES; i++) {
             const float *x = wait(first + i) + threadIdx.x;
             gdn_add_column<32>(sum, t.k + i * HALF, t.q + i * HALF, [&](int j) { return x[j * D]; }, HALF);
-            leave(first + i, 2);
+            if (!t.next) leave(first + i, 2);
         }
         return sum;
     }
@@ -86,12 +87,12 @@ struct decode_worker {
         for (int i = 0; i < n; i++) {
             const float *x = wait(first + i) + j;
             const int n_rows = t.open - i * HALF < HALF ? t.open - i * HALF : HALF;
-            gdn_add_rows<HALF>(a, b, coef + i * HALF, [&](int j) { return x[j * D]; }, n_rows);
+            gdn_add_rows<HALF>(a, b, coef() + i * HALF, [&](int j) { return x[j * D]; }, n_rows);
             if (!t.next) leave(first + i, 2);
         }
         const float u = t.beta * a;
         t.rows_u[t.open * D + j] = u;
-        t.out[j] = p.scale * fmaf(coef[t.open].y, u, b);
+        t.out[j] = p.scale * fmaf(coef()[t.open].y, u, b);
         return u;
     }
 
@@ -102,65 +103,47 @@ struct decode_worker {
         if (t.rows_k) *(float4 *)(t.rows_k + t.open * D + 4 * lane) = *(const float4 *)(t.k + 4 * lane);
     }
 
-    /* The new state, 32 rows at a time: a warp has 4 of them, a lane 4 columns.  Keys are decayed in
-     * their place.  A ring cannot keep u longer than for half of them; new_u: of the token. */
+    /* The new state: a warp has 16 rows of it, a thread eight rows of eight columns.  S0 has stayed where it was, and so
+     * has u; keys come once more, as they lie.  new_u: of the token. */
     __device__ void edge(const decode_item &t, float new_u)
     {
-        const int c = 4 * lane;
+        enum { ROWS = 8, S = 2, U = S + PIECES, KEYS = U + 2 }; /* stages of the head */
+        const int row = ROWS * (2 * warp + lane / 16), column = 4 * (lane % 16);
         const float decay = qrn_exp((float)G_of(t));
-        for (int piece = 0; piece < PIECES; piece++) {
-            const int half = piece / (PIECES / 2), u = 2 + PIECES + half * (2 + PIECES),
-                      at = u + 2 + 2 * (piece % (PIECES / 2));
-            if (piece % (PIECES / 2) == 0) {
-                (void)wait(u);
-                float *last = wait(u + 1) + (HALF - 1) * D;
-                if (warp < ROWS_WARP) last[threadIdx.x] = new_u;
-                qrn_sync_some(2, WORKERS);
-            }
-            float *k = wait(at);
-            for (int i = threadIdx.x; i < HALF * GDN_CHUNK; i += WORKERS) {
-                const int s = i / HALF;
-                const float key = s == GDN_CHUNK - 1 ? t.k[piece * HALF + i % HALF] : k[i];
-                k[i] = z.to_edge[s] * key;
-            }
-            qrn_sync_some(2, WORKERS);
-            edge_rows(t.next + (piece * HALF + 4 * warp) * D + c, wait(at + 1) + 4 * warp * D + c,
-                      k + 4 * warp, u, decay);
-            leave(at, 1);
-            leave(at + 1, 1);
-            if (piece % (PIECES / 2) == 0) continue;
-            leave(u, 1);
-            leave(u + 1, 1);
-        }
-    }
-
-    /* 4 rows, 4 columns: exp(G_C) S0 and what the rows add, ascending; k: 4 elements of each, HALF apart. */
-    __device__ void edge_rows(float *next, const float *S, const float *k, int first_u, float decay)
-    {
-        float x[4][4];
+        gdn_edge_columns x[ROWS];
+        const float *from = wait(S + row / HALF) + row % HALF * D + column;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float4 old = *(const float4 *)(S + i * D);
-            x[i][0] = decay * old.x, x[i][1] = decay * old.y;
-            x[i][2] = decay * old.z, x[i][3] = decay * old.w;
+        for (int i = 0; i < ROWS; i++) {
+            x[i].take(from + i * D);
+            x[i].decay(decay);
         }
-#pragma unroll 1
+        for (int i = 0; i < PIECES; i++) leave(S + i, 1);
+        if (warp < ROWS_WARP) wait(U + 1)[(HALF - 1) * D + threadIdx.x] = new_u;
         for (int half = 0; half < 2; half++) {
-            const float *u = z.stage[(n_stages + first_u + half) % STAGES] + 4 * lane;
-#pragma unroll 8
-            for (int s = 0; s < HALF; s++) {
-                const float4 v = *(const float4 *)(k + (half * HALF + s) * HALF),
-                             w = *(const float4 *)(u + s * D);
-                const float ks[4] = {v.x, v.y, v.z, v.w}, us[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-#pragma unroll
-                    for (int j = 0; j < 4; j++) x[i][j] = fmaf(ks[i], us[j], x[i][j]);
-            }
+            float *k = wait(KEYS + half);
+            const float *u = wait(U + half) + column;
+            decay_keys(k, t.k, half);
+            qrn_sync_some(2, WORKERS);
+            k += row;
+#pragma unroll 1
+            for (int s = 0; s < HALF; s++, k += D, u += D) gdn_edge_add(x, k, u);
+            leave(KEYS + half, 1);
+            leave(U + half, 1);
         }
+        float *to = t.next + row * D + column;
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            *(float4 *)(next + i * D) = make_float4(x[i][0], x[i][1], x[i][2], x[i][3]);
+        for (int i = 0; i < ROWS; i++) x[i].store(to + i * D);
+    }
+    /* Half of the chunk's, in their place; the last one is the token's. */
+    __device__ void decay_keys(float *keys, const float *own, int half) const
+    {
+#pragma unroll
+        for (int i = 0; i < HALF; i += WORKERS / 32) {
+            const int r = i + warp, s = half * HALF + r;
+            const float4 k = *(const float4 *)((s == GDN_CHUNK - 1 ? own : keys + r * D) + 4 * lane);
+            const float w = z.to_edge[s];
+            *(float4 *)(keys + r * D + 4 * lane) = make_float4(w * k.x, w * k.y, w * k.z, w * k.w);
+        }
     }
 
     __device__ void token(const decode_item &t)
@@ -175,8 +158,6 @@ struct decode_worker {
         if (warp < KEEP_WARP) qrn_sync_some(1, KEEP_WARP * 32); /* coefficients are there */
         const float u = warp < ROWS_WARP ? column(t, sum) : 0.0f;
         if (t.next) edge(t, u);
-        /* Those of the next head may be written while columns read these. */
-        coef = coef == z.coef[0] ? z.coef[1] : z.coef[0];
         n_stages += stages_of(t);
     }
 
@@ -184,15 +165,13 @@ struct decode_worker {
     __device__ bool work(int n)
     {
         bool others = false;
-        int at = 0, parity = 0;
-        for (int i = (int)blockIdx.x; i < n; i += (int)gridDim.x) {
-            qrn_barrier_wait(&z.item_full[at], parity);
-            const decode_item &t = z.item[at];
+        for (; (int)blockIdx.x + n_items * (int)gridDim.x < n; n_items++) {
+            qrn_barrier_wait(&z.item_full[n_items % ITEMS], n_items / ITEMS % 2);
+            const decode_item &t = z.item[n_items % ITEMS];
             others |= t.kind == OTHER;
             if (t.kind == ONE_TOKEN) token(t);
             __syncwarp();
-            if (lane == 0) qrn_barrier_arrive(&z.item_empty[at]);
-            if (++at == ITEMS) at = 0, parity ^= 1;
+            if (lane == 0) qrn_barrier_arrive(&z.item_empty[n_items % ITEMS]);
         }
         return others;
     }
@@ -214,6 +193,12 @@ static __device__ __forceinline__ void decode_begin(decode_shared &z)
     __syncthreads();
 }
 
+/* A head that is left to the end. */
+static __device__ __noinline__ void decode_other(const qrn_gdn_open_chunk_params &p, char *shared, int item)
+{
+    step_block<D, THREADS>(p, *(step_shared<D> *)shared, item).work();
+}
+
 QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_decode, 288, 2, qrn_gdn_open_chunk_params)
 {
     QRN_DYNAMIC_SHARED(char, shared);
@@ -228,12 +213,11 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_decode, 288, 2, qrn_gdn_open_chunk_params
         others = decode_worker(p, z).work(n);
     }
     if (!others) return; /* all threads say the same */
-    step_shared<D> &step = *(step_shared<D> *)shared;
     for (int i = (int)blockIdx.x; i < n; i += (int)gridDim.x) {
         gdn_token_head l;
         l.find(p, i / n_v, i % n_v);
         if (l.kind() != OTHER) continue;
         __syncthreads();
-        step_block<D, THREADS>(p, step, i).work();
+        decode_other(p, shared, i);
     }
 }

@@ -47,6 +47,30 @@ template <bool boxes> struct few_layout {
     static __device__ __forceinline__ int plain_key_at(int r, int k) { return r * KEY_ROW + k / W * KEY_RUN + k % W; }
 };
 
+/* At the edge: what an open row adds to N rows of the state, of four columns. */
+template <int N> struct few_factors {
+    float4 u;
+    float k[N];
+
+    template <class layout> __device__ __forceinline__ void take(const few_shared &z, int s, int row, int column)
+    {
+        u = *(const float4 *)(z.u + layout::at(s, column));
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            const float4 x = *(const float4 *)(z.keys + layout::plain_key_at(s, row + i));
+            k[i] = x.x, k[i + 1] = x.y, k[i + 2] = x.z, k[i + 3] = x.w;
+        }
+    }
+    __device__ __forceinline__ void add_to(float4 (&made)[N]) const
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            made[i].x = fmaf(k[i], u.x, made[i].x), made[i].y = fmaf(k[i], u.y, made[i].y);
+            made[i].z = fmaf(k[i], u.z, made[i].z), made[i].w = fmaf(k[i], u.w, made[i].w);
+        }
+    }
+};
+
 struct few_block {
     const qrn_gdn_open_chunk_params &p;
     few_shared &z;
@@ -214,38 +238,55 @@ struct few_block {
         p.x.out[l.begin * p.x.out_token + l.h * p.x.out_head + slice * W + lane] = o;
     }
 
-    /* The new state: a thread has a column of 32 rows; keys are decayed in their place, and turned back. */
+    /* The new state: a thread has four columns of ROWS rows, so that each float of shared memory is a factor of four or
+     * eight; keys are decayed in their place, and turned back. */
     template <class Inputs> __device__ void edge(double G)
     {
         typedef typename Inputs::layout layout;
-        enum { ROWS = D / (THREADS / 32) };
+        enum { ACROSS = W / 4, ROWS = D / (THREADS / ACROSS), AHEAD = 2 };
         const float decay = qrn_exp((float)G);
-        float x[ROWS];
-        for (int s = warp; s < GDN_CHUNK; s += THREADS / 32) {
-            const float *from = s == GDN_CHUNK - 1 ? z.k + 4 * lane : z.keys + layout::key_at(s, lane);
-            const float4 k = *(const float4 *)from;
-            const float w = z.to_edge[s];
-            __syncwarp();
-            *(float4 *)(z.keys + layout::plain_key_at(s, 4 * lane)) = make_float4(w * k.x, w * k.y, w * k.z, w * k.w);
+        const int column = tid % ACROSS * 4, first = tid / ACROSS * ROWS;
+        float4 x[ROWS];
+        decay_keys<layout>();
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const float4 S = *(const float4 *)(z.S + layout::at(first + i, column));
+            x[i] = make_float4(decay * S.x, decay * S.y, decay * S.z, decay * S.w);
         }
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) x[i] = decay * z.S[layout::at(warp * ROWS + i, lane)];
         __syncthreads();
-#pragma unroll 1
+        few_factors<ROWS> at[AHEAD];
+        at[0].template take<layout>(z, 0, first, column);
+#pragma unroll 4
         for (int s = 0; s < GDN_CHUNK; s++) {
-            const float u = z.u[layout::at(s, lane)];
+            if (s + 1 < GDN_CHUNK) at[(s + 1) % AHEAD].template take<layout>(z, s + 1, first, column);
+            at[s % AHEAD].add_to(x);
+        }
+        float *to = l.next() + first * D + slice * W + column;
 #pragma unroll
-            for (int i = 0; i < ROWS; i += 4) {
-                const float4 k = *(const float4 *)(z.keys + layout::plain_key_at(s, warp * ROWS + i));
-                x[i] = fmaf(k.x, u, x[i]);
-                x[i + 1] = fmaf(k.y, u, x[i + 1]);
-                x[i + 2] = fmaf(k.z, u, x[i + 2]);
-                x[i + 3] = fmaf(k.w, u, x[i + 3]);
+        for (int i = 0; i < ROWS; i++) *(float4 *)(to + i * D) = x[i];
+    }
+    /* A warp has each fourth key, EACH of them at once. */
+    template <class layout> __device__ void decay_keys()
+    {
+        enum { WARPS = THREADS / 32, EACH = 8 };
+#pragma unroll
+        for (int first = 0; first < GDN_CHUNK; first += WARPS * EACH) {
+            float4 k[EACH];
+#pragma unroll
+            for (int j = 0; j < EACH; j++) {
+                const int s = first + j * WARPS + warp;
+                const float *from = s == GDN_CHUNK - 1 ? z.k + 4 * lane : z.keys + layout::key_at(s, lane);
+                k[j] = *(const float4 *)from;
+            }
+            __syncwarp();
+#pragma unroll
+            for (int j = 0; j < EACH; j++) {
+                const int s = first + j * WARPS + warp;
+                const float w = z.to_edge[s];
+                float *to = z.keys + layout::plain_key_at(s, 4 * lane);
+                *(float4 *)to = make_float4(w * k[j].x, w * k[j].y, w * k[j].z, w * k[j].w);
             }
         }
-        float *to = l.next() + warp * ROWS * D + slice * W + lane;
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) to[i * D] = x[i];
     }
 };
 

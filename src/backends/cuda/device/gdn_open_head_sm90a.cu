@@ -14,7 +14,7 @@
  * From its turn on a launch has 5 us, as long as memory needs for the next one.  What a warp reads of k and q, all lanes
  * the same, takes four clocks for 16 bytes, of which all warps of a multiprocessor have one: so a thread has two columns.
  * Beside them it has an open row's products. */
-#include "backends/cuda/device/gdn_open_token.cuh"
+#include "backends/cuda/device/gdn_open_edge.cuh"
 #include "backends/cuda/device/pipeline.cuh"
 
 enum {
@@ -47,18 +47,7 @@ static_assert(sizeof(step_shared<FALLBACK>) <= QRN_GDN_HEAD_BYTES, "");
 static_assert(2 * THREADS == D && THREADS == (int)GDN_CHUNK && HELD % RUN == 0 && HELD % PART == 0, "");
 static_assert(PART * (PARTS - 1) == GDN_CHUNK && PART % 4 == 0 && 4 * LEFT == D, "");
 
-/* Of memory that another multiprocessor may have written since this one last read it. */
-static __device__ __forceinline__ float4 head_load4(const float *p)
-{
-#ifdef QRN_EMULATED
-    return *(const float4 *)p;
-#else
-    float4 x;
-    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(p));
-    return x;
-#endif
-}
-/* Two of them if i < n; otherwise x is as before. */
+/* Two floats, as gdn_load4 has them, if i < n; otherwise x is as before. */
 static __device__ __forceinline__ void head_load2_below(float2 &x, const float *p, int i, int n)
 {
 #ifdef QRN_EMULATED
@@ -243,56 +232,80 @@ struct head_block {
         if (l.next()) edge(G);
     }
 
-    /* Of the edge: rows of a thread, and of u at a time. */
-    enum { ROWS = 16, HALF = ROWS / 2, QUARTER = D / 4, TURN = LEFT / 2, TURNS = GDN_CHUNK / TURN };
+    /* Of the edge: rows of a thread, and of u at a time; rows that come ahead, and while others are stored. */
+    enum { ROWS = 16, HALF = ROWS / 2, QUARTER = D / 4, TURN = LEFT / 2, TURNS = GDN_CHUNK / TURN, EARLY = 4 };
+    typedef gdn_edge_row<ROWS, QUARTER> edge_row;
 
     /* The new state, half of its rows at a time: half a warp has ROWS of them, a lane four columns in either half of the
-     * head's.  So many products at once are as many as there are registers for, since to bring factors from shared memory
-     * takes nearly as long as to multiply.  First the half of which the last quarter is in shared memory, where u comes then,
-     * TURN rows at a time; meanwhile a quarter of the other half is on its way. */
+     * head's.  So many products at once are as many as there are registers for.  First the half of which the last quarter
+     * is in shared memory, where u comes then, TURN rows at a time; meanwhile a quarter of the other half is on its way. */
     __device__ void edge(double G)
     {
         const float decay = qrn_exp((float)G);
         const int column = 4 * (lane % 16), first = HALF * (tid / 16);
         const float *S = l.S() + first * D + column;
         float *to = l.next() + first * D + column;
-        edge_columns made[ROWS], later[HALF];
-#pragma unroll
-        for (int i = 0; i < HALF; i++) made[i].load(S + (2 * QUARTER + i) * D);
+        gdn_edge_columns made[ROWS], ahead[HALF], early[EARLY];
 #pragma unroll
         for (int i = 0; i < HALF; i++) made[HALF + i].take(z.S + (first + i) * D + column);
-#pragma unroll
-        for (int i = 0; i < HALF; i++) later[i].load(S + i * D);
         qrn_fence_async();
         qrn_fence_async_global();
         z.decays[tid] = gdn_decay(G, tid < GDN_CHUNK - 1 ? z.G[tid] : G);
         __syncthreads();
         edge_turn(0);
         edge_turn(1);
+#pragma unroll
+        for (int i = 0; i < HALF; i++) made[i].load(S + (2 * QUARTER + i) * D);
+#pragma unroll
+        for (int i = 0; i < HALF; i++) ahead[i].load(S + i * D);
         decay_keys();
         __syncthreads();
+        edge_half(made, decay, 0, 2 * QUARTER + first, column);
+#pragma unroll
+        for (int i = 0; i < EARLY; i++) early[i].load(S + (QUARTER + i) * D);
+        edge_store(made, to + 2 * QUARTER * D);
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            made[i] = ahead[i];
+            if (i < EARLY) made[HALF + i] = early[i];
+            else made[HALF + i].load(S + (QUARTER + i) * D);
+        }
+        edge_half(made, decay, 1, first, column);
+        edge_store(made, to);
+    }
+    static __device__ __forceinline__ void edge_store(const gdn_edge_columns (&made)[ROWS], float *to)
+    {
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) made[i].store(to + (i / HALF * QUARTER + i % HALF) * D);
+    }
+    /* Decays rows of the state, HALF of them from `row` on and as many a quarter further, and adds what open rows do. */
+    __device__ __forceinline__ void edge_half(gdn_edge_columns (&made)[ROWS], float decay, int half, int row, int column)
+    {
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) made[i].decay(decay);
 #pragma unroll 1
-        for (int half = 0; half < 2; half++) {
-            const int low = half ? 0 : 2 * QUARTER;
-#pragma unroll
-            for (int i = 0; i < ROWS; i++) made[i].decay(decay);
+        for (int i = 0; i < TURNS; i++) {
+            const int turn = TURNS * half + i;
+            qrn_barrier_wait(&z.turn[turn % 2], turn / 2 % 2);
+            edge_rows(made, z.keys[TURN * i] + row, z.S + turn % 2 * TURN * D + column);
+            if (turn + 2 >= 2 * TURNS) continue;
+            qrn_fence_async();
+            __syncthreads();
+            edge_turn(turn + 2);
+        }
+    }
+    /* TURN open rows, of which each is asked for a row ahead, before the one there is multiplied. */
+    static __device__ __forceinline__ void edge_rows(gdn_edge_columns (&made)[ROWS], const float *key, const float *u)
+    {
+        edge_row open[2];
+        open[0].take(key, u);
 #pragma unroll 1
-            for (int i = 0; i < TURNS; i++) {
-                const int turn = TURNS * half + i;
-                qrn_barrier_wait(&z.turn[turn % 2], turn / 2 % 2);
-                edge_rows(made, z.keys[TURN * i] + low + first, z.S + turn % 2 * TURN * D + column);
-                if (turn + 2 >= 2 * TURNS) continue;
-                qrn_fence_async();
-                __syncthreads();
-                edge_turn(turn + 2);
-            }
+        for (int s = 0; s < TURN; s += 2) {
 #pragma unroll
-            for (int i = 0; i < ROWS; i++) made[i].store(to + (low + i / HALF * QUARTER + i % HALF) * D);
-            if (half) break;
-#pragma unroll
-            for (int i = 0; i < HALF; i++) {
-                made[i] = later[i];
-                made[HALF + i].load(S + (QUARTER + i) * D);
+            for (int j = 0; j < 2; j++) {
+                open[1 - j].take(key += PITCH, u += D); /* behind the last one: shared memory that nothing is made of */
+                __syncwarp(); /* so that a compiler does not ask for it later */
+                open[j].add_to(made);
             }
         }
     }
@@ -310,66 +323,6 @@ struct head_block {
             const float4 k = *(const float4 *)((s == GDN_CHUNK - 1 ? z.k : z.keys[s]) + 4 * lane);
             const float w = z.decays[s];
             *(float4 *)(z.keys[s] + 4 * lane) = make_float4(w * k.x, w * k.y, w * k.z, w * k.w);
-        }
-    }
-    /* Four columns and those 64 further. */
-    struct edge_columns {
-        float x[8];
-
-        __device__ void set(const float4 &a, const float4 &b)
-        {
-            x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-        }
-        __device__ void load(const float *p) { set(head_load4(p), head_load4(p + D / 2)); }
-        __device__ void take(const float *p) { set(*(const float4 *)p, *(const float4 *)(p + D / 2)); }
-        __device__ void store(float *p) const
-        {
-            *(float4 *)p = make_float4(x[0], x[1], x[2], x[3]);
-            *(float4 *)(p + D / 2) = make_float4(x[4], x[5], x[6], x[7]);
-        }
-        __device__ void decay(float by)
-        {
-#pragma unroll
-            for (int i = 0; i < 8; i++) x[i] *= by;
-        }
-        /* There or back, so that each product has a factor with the one before. */
-        __device__ void add(float k, const edge_columns &u, bool back)
-        {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                const int c = back ? 7 - i : i;
-                x[c] = fmaf(k, u.x[c], x[c]);
-            }
-        }
-    };
-    /* Adds TURN rows of u times their keys, of which the first and the second half of this thread's rows are a quarter of
-     * the head's apart. */
-    static __device__ __forceinline__ void edge_rows(edge_columns (&made)[ROWS], const float *key, const float *u)
-    {
-        edge_columns at[2];
-        float k[2][HALF];
-        at[0].take(u);
-        edge_keys(k[0], key);
-#pragma unroll 2
-        for (int s = 0; s < TURN; s += 2) {
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                edge_keys(k[1], key + QUARTER);
-                at[1 - j].take(u += D); /* behind the last one: shared memory that nothing is made of */
-#pragma unroll
-                for (int i = 0; i < HALF; i++) made[i].add(k[0][i], at[j], i % 2);
-                edge_keys(k[0], key += PITCH);
-#pragma unroll
-                for (int i = 0; i < HALF; i++) made[HALF + i].add(k[1][i], at[j], i % 2);
-            }
-        }
-    }
-    template <int N> static __device__ void edge_keys(float (&k)[N], const float *key)
-    {
-#pragma unroll
-        for (int i = 0; i < N; i += 4) {
-            const float4 x = *(const float4 *)(key + i);
-            k[i] = x.x, k[i + 1] = x.y, k[i + 2] = x.z, k[i + 3] = x.w;
         }
     }
 };
