@@ -3,7 +3,8 @@
     python3 bench/gpu_accuracy.py --library build/libquern.so [--csv FILE] [--wheels DIR]
 
 It is also how quern's ops serve inside another program: tensors, context and stream are torch's.  Of out and of the
-final state: the root of the mean square of what is wrong, and the largest, as parts of those of the right values.
+final state: the root of the mean square of what is wrong, and the largest, as parts of those of the right values, both
+the mean of --draws calls with other numbers, since the largest of one call is what one of a million numbers came to.
 FLA as in gpu_peers.py; without it quern's alone are told."""
 import argparse
 import csv
@@ -136,11 +137,31 @@ def fla(q, k, v, g, beta, state):
     return chunk_gated_delta_rule(q, k, v, g, beta, initial_state=state, output_final_state=True)
 
 
+def drawn(torch, n, t, hk, hv, strongest):
+    """q, k, v, g, beta and state of n sequences."""
+    def uniform(*shape, low=-1.0, high=1.0):
+        return torch.empty(*shape, device="cuda").uniform_(low, high)
+    return (uniform(n, t, hk, 128).bfloat16(),
+            torch.nn.functional.normalize(uniform(n, t, hk, 128), dim=-1).bfloat16(),
+            uniform(n, t, hv, 128).bfloat16(), uniform(n, t, hv, low=-strongest, high=0),
+            uniform(n, t, hv, low=.05, high=.95).bfloat16(), uniform(n, hv, 128, 128, low=-.1, high=.1))
+
+
+def mean_wrong(call, inputs, wanted, n):
+    """Of n sequences a call: how wrong out and state are, the mean of all calls."""
+    each = []
+    for i in range(0, wanted[0].shape[0], n):
+        out, state = call(*[x[i:i + n] for x in inputs])
+        each.append(wrong(out, wanted[0][i:i + n]) + wrong(state, wanted[1][i:i + n]))
+    return [sum(x) / len(each) for x in zip(*each)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", required=True)
     parser.add_argument("--csv")
     parser.add_argument("--wheels", default="build/wheels", help="folder of wheels to try")
+    parser.add_argument("--draws", type=int, default=8)
     options = parser.parse_args()
     gpu_peers.open_wheels(options.wheels)
     import torch
@@ -148,22 +169,17 @@ def main():
     quern = Quern(torch, options.library)
     rows = [("case", "who", "out rms", "out most", "state rms", "state most")]
     for n, t, hk, hv, strongest in CASES:
-        def uniform(*shape, low=-1.0, high=1.0):
-            return torch.empty(*shape, device="cuda").uniform_(low, high)
-        inputs = (uniform(n, t, hk, 128).bfloat16(),
-                  torch.nn.functional.normalize(uniform(n, t, hk, 128), dim=-1).bfloat16(),
-                  uniform(n, t, hv, 128).bfloat16(), uniform(n, t, hv, low=-strongest, high=0),
-                  uniform(n, t, hv, low=.05, high=.95).bfloat16(), uniform(n, hv, 128, 128, low=-.1, high=.1))
-        out, state = right(torch, *inputs)
+        inputs = drawn(torch, n * options.draws, t, hk, hv, strongest)
+        wanted = right(torch, *inputs)
         name = "%dx%d %d/%d decay %g" % (n, t, hk, hv, strongest)
-        for who, call in (("quern", lambda: quern.delta(*inputs, "bf16")), ("FLA", lambda: fla(*inputs)),
-                          ("quern, f32", lambda: quern.delta(*inputs, "f32"))):
+        for who, call in (("quern", lambda *x: quern.delta(*x, "bf16")), ("FLA", fla),
+                          ("quern, f32", lambda *x: quern.delta(*x, "f32"))):
             try:
-                o, s = call()
+                errors = mean_wrong(call, inputs, wanted, n)
             except Exception as e:
                 print("%s, %s: %s" % (name, who, (str(e) or repr(e)).splitlines()[0]))
                 continue
-            row = (name, who) + tuple("%.3g" % x for x in wrong(o, out) + wrong(s, state))
+            row = (name, who) + tuple("%.3g" % x for x in errors)
             print("%-34s %-12s out %9s rms %9s most, state %9s rms %9s most" % row, flush=True)
             rows.append(row)
     quern.close()
