@@ -19,7 +19,7 @@ struct qrn_moe_chain_shared {
     float logits[QRN_MOE_CHAIN_EXPERTS + 4]; /* and the shared expert's gate */
     int32_t ids[QRN_MOE_SLOTS];
     float weights[QRN_MOE_SLOTS + 1]; /* the last one: the shared expert's */
-    qrn_barrier chosen;               /* past phase 0: they are */
+    qrn_barrier chosen, weighed;      /* past phase 0: they are */
     uint64_t gates[2 * QRN_MOE_SLOTS + 1]; /* where weights of gates begin, of ups, the shared expert's */
     uint64_t down[QRN_MOE_SLOTS + 1];      /* of what is behind them */
 };
@@ -120,11 +120,12 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
         for (int j = 0; j <= N; j++)
             if (qrn_lane() + 32 * j <= e.router.n) own.logits[qrn_lane() + 32 * j] = qrn_float_of_word(seen[j]);
         __syncwarp();
-        qrn_moe_route_params p = {};
-        p.logits = own.logits;
-        p.n_experts = e.router.n, p.k = e.n_chosen, p.normalise = e.normalise;
-        moe_route<N, true>(p, 0, own.ids, own.weights);
+        moe_choose<N>(own.logits, (int)e.router.n, e.n_chosen, own.ids);
         find_weights();
+    }
+    __device__ __forceinline__ void weigh() const
+    {
+        moe_weigh<EXPERTS / 32>(own.logits, (int)e.router.n, e.n_chosen, e.normalise, own.ids, own.weights);
         if (qrn_lane() == 0) own.weights[e.n_chosen] = qrn_sigmoid(own.logits[e.router.n]);
     }
     /* A lane's slot. */
@@ -147,8 +148,13 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
         const int lane = qrn_lane();
         /* Once before logits are there, so that the code is. */
 #pragma unroll 1
-        for (int pass = 0; pass < 2; pass++) choose(epoch, pass ? 0 : 1);
-        qrn_barrier_arrive_warp(&own.chosen);
+        for (int pass = 0; pass < 2; pass++) {
+            choose(epoch, pass ? 0 : 1);
+            if (pass) qrn_barrier_arrive_warp(&own.chosen);
+            weigh();
+            __syncwarp(); /* logits may be written */
+        }
+        qrn_barrier_arrive_warp(&own.weighed);
         if (blockIdx.x || lane >= e.n_chosen) return;
         if (e.router.ids) ((int32_t *)(uintptr_t)e.router.ids)[lane] = own.ids[lane];
         if (e.router.weights) ((float *)(uintptr_t)e.router.weights)[lane] = own.weights[lane];
@@ -285,7 +291,7 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
         int slot = 0, left = of_slot;
         float acc[1] = {0.0f};
         y[0] = 0.0f;
-        qrn_barrier_wait(&own.chosen, 0);
+        qrn_barrier_wait(&own.weighed, 0);
 #pragma unroll 1
         for (int first = 0; first < n_stages; first += MANY) {
             qrn_stream_stage<1> stage[MANY];
@@ -323,7 +329,10 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
     QRN_DEVICE_FUNCTION_EARLY(qrn_chain_##EXPERTS##_experts_##NAME, qrn_chain_threads(), 1, qrn_moe_chain_params) \
     {                                                                                                            \
         __shared__ qrn_moe_chain_shared own;                                                                     \
-        if (threadIdx.x == 32 * QRN_STREAM_WARPS) qrn_barrier_init(&own.chosen, QRN_WARP_ARRIVALS);              \
+        if (threadIdx.x == 32 * QRN_STREAM_WARPS) {                                                              \
+            qrn_barrier_init(&own.chosen, QRN_WARP_ARRIVALS);                                                    \
+            qrn_barrier_init(&own.weighed, QRN_WARP_ARRIVALS);                                                   \
+        }                                                                                                        \
         qrn_matmul_chain(qrn_chain_experts<QRN_##NAME, EXPERTS>(p, own), p.chain);                               \
     }
 

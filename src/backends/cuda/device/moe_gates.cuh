@@ -68,7 +68,7 @@ struct qrn_moe_tiles {
     __device__ __forceinline__ void adds_begin() const
     {
         const int lane = qrn_lane();
-        moe_route_token(p.route, 0, chosen.ids, chosen.weights);
+        moe_route_token<256>(p.route, 0, chosen.ids, chosen.weights);
         qrn_sync_some(2, 64);
         if (blockIdx.x || lane >= p.route.k) return;
         p.route.ids[lane] = chosen.ids[lane];

@@ -48,25 +48,60 @@ static __device__ void moe_route_any(const qrn_moe_route_params &p, int64_t t, i
     for (int64_t k = lane; k < p.k; k += 32) weights[k] /= chosen;
 }
 
-/* Up to 32 * N experts, N a lane in registers, and 32 ranks, which are a lane's each.  AT_ONCE: weights are worked out in
- * the end, all at once, which is faster and takes registers. */
-template <int N, bool AT_ONCE = false>
-static __device__ __forceinline__ void moe_route(const qrn_moe_route_params &p, int64_t t, int32_t *ids,
+/* Largest first, by Batcher's odd-even merges: runs of RUN are merged to runs twice as long. */
+template <int RUN, int APART, int N> static __device__ __forceinline__ void moe_merge(qrn_rank (&rank)[N])
+{
+#pragma unroll
+    for (int i = APART % RUN; i + APART < N; i++) {
+        if ((i - APART % RUN) / APART % 2 || i / (2 * RUN) != (i + APART) / (2 * RUN)) continue;
+        const qrn_rank a = rank[i], b = rank[i + APART];
+        rank[i] = a > b ? a : b;
+        rank[i + APART] = a > b ? b : a;
+    }
+    if constexpr (APART > 1) moe_merge<RUN, APART / 2>(rank);
+}
+template <int RUN, int N> static __device__ __forceinline__ void moe_sort(qrn_rank (&rank)[N])
+{
+    moe_merge<RUN, RUN>(rank);
+    if constexpr (2 * RUN < N) moe_sort<2 * RUN>(rank);
+}
+
+/* The k experts of a token by rank: of up to 32 * N experts, N a lane in registers, and up to 32 ranks.  A lane sorts
+ * its own, so that each rank is the largest of what lanes have first. */
+template <int N> static __device__ __forceinline__ void moe_choose(const float *x, int n_experts, int k, int32_t *ids)
+{
+    qrn_rank rank[N]; /* 0: no expert */
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int id = qrn_lane() + 32 * i;
+        rank[i] = id < n_experts ? qrn_rank_of(x[id], id) : 0;
+    }
+    moe_sort<1>(rank);
+    for (int j = 0; j < k; j++) {
+        const uint32_t order = (uint32_t)(rank[0] >> 32), index = (uint32_t)rank[0];
+        bool is_next = order == __reduce_max_sync(QRN_ALL_OF_WARP, order);
+        if (__popc(__ballot_sync(QRN_ALL_OF_WARP, is_next)) > 1) { /* the least index */
+            const uint32_t most = __reduce_max_sync(QRN_ALL_OF_WARP, is_next ? index : 0);
+            is_next = is_next && index == most;
+        }
+        if (!is_next) continue;
+        ids[j] = (int32_t)qrn_index_of(rank[0]);
+#pragma unroll
+        for (int i = 0; i < N; i++) rank[i] = i + 1 < N ? rank[i + 1] : 0;
+    }
+}
+
+/* Weights of the k experts that were chosen so. */
+template <int N>
+static __device__ __forceinline__ void moe_weigh(const float *x, int n_experts, int k, bool normalise, const int32_t *ids,
                                                  float *weights)
 {
-    const int lane = qrn_lane(), n_experts = (int)p.n_experts;
-    const float *x = p.logits + t * p.logits_stride, infinity = __uint_as_float(0x7f800000u);
-    float v[N], most = -infinity, sum = 0.0f, chosen = 0.0f, weight = 0.0f;
-    uint32_t order[N], left = 0; /* a bit for each that is not chosen yet */
-    int id = 0;
+    const int lane = qrn_lane();
+    const float infinity = __uint_as_float(0x7f800000u);
+    float v[N], most = -infinity, sum = 0.0f, chosen = 0.0f;
 #pragma unroll
     for (int i = 0; i < N; i++) {
         v[i] = lane + 32 * i < n_experts ? x[lane + 32 * i] : -infinity;
-        left |= lane + 32 * i < n_experts ? 1u << i : 0u;
-    }
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        order[i] = qrn_order_of(v[i]);
         most = fmaxf(most, v[i]);
     }
     most = qrn_warp_max(most);
@@ -74,40 +109,27 @@ static __device__ __forceinline__ void moe_route(const qrn_moe_route_params &p, 
     for (int i = 0; i < N; i++)
         if (lane + 32 * i < n_experts) sum += qrn_exp(v[i] - most);
     sum = qrn_warp_sum(sum);
-    for (int k = 0; k < (int)p.k; k++) {
-        uint32_t best = 0;
-        int at = -1; /* the lane's first in rank */
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            if (!(left >> i & 1u) || (at >= 0 && order[i] <= best)) continue;
-            best = order[i];
-            at = i;
-        }
-        const uint32_t first = __reduce_max_sync(QRN_ALL_OF_WARP, best);
-        const bool ties = at >= 0 && best == first;
-        const int next =
-            (int)~__reduce_max_sync(QRN_ALL_OF_WARP, ties ? ~(uint32_t)(lane + 32 * at) : 0u);
-        if (ties && lane == next % 32) left &= ~(1u << at);
-        const float value = first ? qrn_value_at(first) : __uint_as_float(0x7fc00000u);
-        const float w = AT_ONCE ? value : qrn_exp(value - most) / sum;
-        if (!AT_ONCE) chosen += w;
-        if (lane == k) id = next, weight = w;
-    }
-    if (AT_ONCE) {
-        weight = qrn_exp(weight - most) / sum;
-        for (int k = 0; p.normalise && k < (int)p.k; k++) chosen += __shfl_sync(QRN_ALL_OF_WARP, weight, k);
-    }
-    if (lane >= (int)p.k) return;
-    ids[lane] = id;
-    weights[lane] = p.normalise ? weight / chosen : weight;
+    __syncwarp();
+    const float weight = lane < k ? qrn_exp(x[ids[lane]] - most) / sum : 0.0f;
+    for (int j = 0; normalise && j < k; j++) chosen += __shfl_sync(QRN_ALL_OF_WARP, weight, j);
+    if (lane < k) weights[lane] = normalise ? weight / chosen : weight;
 }
 
-/* The k experts of token t and their weights, by rank. */
+template <int N>
+static __device__ __forceinline__ void moe_route(const qrn_moe_route_params &p, int64_t t, int32_t *ids, float *weights)
+{
+    const float *x = p.logits + t * p.logits_stride;
+    moe_choose<N>(x, (int)p.n_experts, (int)p.k, ids);
+    moe_weigh<N>(x, (int)p.n_experts, (int)p.k, p.normalise, ids, weights);
+}
+
+/* The k experts of token t and their weights, by rank; up to IN_REGISTERS experts in registers. */
+template <int IN_REGISTERS>
 static __device__ __forceinline__ void moe_route_token(const qrn_moe_route_params &p, int64_t t, int32_t *ids,
                                                        float *weights)
 {
-    if (p.k > 32 || p.n_experts > 512) moe_route_any(p, t, ids, weights);
-    else if (p.n_experts > 256) moe_route<16>(p, t, ids, weights);
+    if (p.k > 32 || p.n_experts > IN_REGISTERS) moe_route_any(p, t, ids, weights);
+    else if (p.n_experts > 256) moe_route<IN_REGISTERS / 32>(p, t, ids, weights);
     else if (p.n_experts > 128) moe_route<8>(p, t, ids, weights);
     else moe_route<4>(p, t, ids, weights);
 }

@@ -87,5 +87,5 @@ QRN_DEVICE_FUNCTION(qrn_moe_route, 256, 2, qrn_moe_route_params)
 {
     const int64_t step = (int64_t)gridDim.x * 8;
     for (int64_t t = (int64_t)blockIdx.x * 8 + qrn_warp(); t < p.n_tokens; t += step)
-        moe_route_token(p, t, p.ids + t * p.ids_stride, p.weights + t * p.weights_stride);
+        moe_route_token<512>(p, t, p.ids + t * p.ids_stride, p.weights + t * p.weights_stride);
 }
