@@ -173,8 +173,7 @@ INLINE void form_groups(const struct matmul_form f, const struct matmul_tile *t,
         _mm512_mask_storeu_ps(t->out[r + i] + (g + c) * IMAGE_ROWS, mask[c], acc[i][c]);
 }
 
-/* Rows by twos with two groups, a last one with more.  A processor that is left to ask for weights by itself keeps up with
- * fewer streams. */
+/* Rows by twos with two groups, a last one with more. */
 INLINE void form_product(const struct matmul_form f, const struct matmul_tile *t)
 {
     int r = 0, g = 0;
@@ -183,8 +182,7 @@ INLINE void form_product(const struct matmul_form f, const struct matmul_tile *t
         for (; g < t->n_groups; g++) form_groups(f, t, r, g, 1, FORM_ROWS);
     }
     if (r == t->n_rows) return;
-    for (g = 0; t->ahead.near && g + FORM_GROUPS <= t->n_groups; g += FORM_GROUPS)
-        form_groups(f, t, r, g, FORM_GROUPS, 1);
+    for (g = 0; g + FORM_GROUPS <= t->n_groups; g += FORM_GROUPS) form_groups(f, t, r, g, FORM_GROUPS, 1);
     for (; g + 2 <= t->n_groups; g += 2) form_groups(f, t, r, g, 2, 1);
     for (; g < t->n_groups; g++) form_groups(f, t, r, g, 1, 1);
 }
