@@ -48,12 +48,12 @@ def gdn_rows():
             must_peer=("FLA", 0.6), goal_us=min(qla, infer) * 1e3))
     for n, fla in GDN_DECODE.items():
         rows.append(row("GDN decode B%d" % n, limit="copy", published={"FLA": fla},
-                        cases=[("gdn_open_chunk", "8 seqs, each place", [n, 16, 32, 128],
+                        cases=[("gdn_open_chunk", "8 seqs, each place Hk", [n, 16, 32, 128],
                                 "%d seqs, each place Hk 16 Hv 32 d 128" % n)],
                         **(dict(must_us=4, goal_us=2.5) if n == 1
                            else dict(must_share=.85, goal_share=.92))))
     rows.append(row("GDN decode B1, layers of 27B", limit="copy", must_us=4, goal_us=2.5,
-                    cases=[("gdn_open_chunk", "8 seqs, each place", [1, 16, 48, 128],
+                    cases=[("gdn_open_chunk", "8 seqs, each place Hk", [1, 16, 48, 128],
                             "1 seqs, each place Hk 16 Hv 48 d 128")]))
     for t, fla in CONV.items():
         rows.append(row("ssm_conv T %d" % t, limit="copy", must_share=.85, goal_share=.92,
