@@ -46,6 +46,28 @@ static void test_reference(void **state)
     devices_close(&d);
 }
 
+/* Seven values over and over: of equal ones the lower index first, wherever a kernel keeps the others. */
+static void test_ties(void **state)
+{
+    static const int64_t n_experts[] = {100, 200, 400, 600};
+    (void)state;
+    struct devices d;
+    devices_open_for(&d, 2, QRN_OP_moe_route);
+    for (size_t i = 0; i < sizeof n_experts / sizeof *n_experts; i++) {
+        struct mem m = {0};
+        struct rng r = {0};
+        struct qrn_moe_route_args a = make(&m, &r, 2, n_experts[i], 30);
+        for (int64_t t = 0; t < 2; t++)
+            for (int64_t e = 0; e < n_experts[i]; e++)
+                ((float *)a.logits.data)[t * n_experts[i] + e] = (float)((t + 1) * e % 7);
+        for (size_t j = 0; j < d.n; j++)
+            op_test_against_reference(d.dev[j], QRN_OP_moe_route, &a, 3e-6, "ties");
+        op_test_same_bits(QRN_OP_moe_route, &a, "ties");
+        mem_free_all(&m);
+    }
+    devices_close(&d);
+}
+
 static void test_strided(void **state)
 {
     (void)state;
@@ -210,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_ties),
         cmocka_unit_test(test_strided),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_golden),
