@@ -55,9 +55,9 @@ static __device__ __forceinline__ float staged_dot(const qrn_gdn_gate_rows &p, c
     return qrn_warp_sum(acc[0]);
 }
 
-/* Past phase 0: a and b of the product and x are in shared memory; what is read of the state is. */
+/* Past phase 0: a and b of the product and x are in shared memory; what is read of the state is; k and q are. */
 struct token_barriers {
-    qrn_barrier staged, fetched;
+    qrn_barrier staged, fetched, kq_there;
 };
 
 struct few_joined {
@@ -67,7 +67,7 @@ struct few_joined {
 
     const qrn_gdn_inputs_params &p;
     const qrn_gdn_gate_rows &rows;
-    qrn_barrier &staged, &fetched;
+    qrn_barrier &staged, &fetched, &kq_there;
     float *const staged_x; /* then rows of a and b */
     const uint64_t ring;
     bool convolves, writes;
@@ -80,7 +80,8 @@ struct few_joined {
     float a_scale, dt_bias, made; /* made: a or b, where it is in memory */
 
     __device__ few_joined(const qrn_gdn_token_params &params, char *staged_rows, token_barriers &barriers)
-        : p(params.inputs), rows(params.rows), staged(barriers.staged), fetched(barriers.fetched), staged_x((float *)staged_rows),
+        : p(params.inputs), rows(params.rows), staged(barriers.staged), fetched(barriers.fetched),
+          kq_there(barriers.kq_there), staged_x((float *)staged_rows),
           ring(params.inputs.conv.history[blockIdx.y * params.inputs.conv.history_stride])
     {
     }
@@ -90,6 +91,7 @@ struct few_joined {
     {
         if (threadIdx.x == 32 * FETCH_WARP) qrn_barrier_init(&barriers.fetched, 1);
         if (threadIdx.x == 32 * GATE_WARP) qrn_barrier_init(&barriers.staged, 2);
+        if (threadIdx.x == 32 * K_WARP) qrn_barrier_init(&barriers.kq_there, 2 * QRN_WARP_ARRIVALS);
         qrn_barriers_are_ready();
         __syncwarp();
     }
@@ -248,7 +250,8 @@ struct few_joined {
             find_beta(b);
             return;
         }
-        qrn_sync_some(1, 64);
+        qrn_barrier_arrive_warp(&kq_there);
+        qrn_barrier_wait(&kq_there, 0);
         qrn_barrier_wait(&fetched, 0);
     }
     __device__ void meet(const few_block &) const { __syncthreads(); }

@@ -12,6 +12,7 @@
 #include "backends/cuda/moe_joints_cuda.h"
 
 struct qrn_moe_chosen {
+    qrn_barrier known; /* past phase 0: ids are */
     int32_t ids[QRN_MOE_SLOTS];
     float weights[QRN_MOE_SLOTS];
 };
@@ -64,12 +65,12 @@ struct qrn_moe_tiles {
     __device__ __forceinline__ bool x_is_known() const { return true; }
     __device__ __forceinline__ bool out_is_known() const { return false; }
 
-    __device__ __forceinline__ void copies_begin() const { qrn_sync_some(2, 64); }
+    __device__ __forceinline__ void copies_begin() const { qrn_barrier_wait(&chosen.known, 0); }
     __device__ __forceinline__ void adds_begin() const
     {
         const int lane = qrn_lane();
         moe_route_token<256>(p.route, 0, chosen.ids, chosen.weights);
-        qrn_sync_some(2, 64);
+        qrn_barrier_arrive_warp(&chosen.known);
         if (blockIdx.x || lane >= p.route.k) return;
         p.route.ids[lane] = chosen.ids[lane];
         p.route.weights[lane] = chosen.weights[lane];
@@ -81,6 +82,7 @@ struct qrn_moe_tiles {
     QRN_DEVICE_FUNCTION_EARLY(qrn_moe_gates_##NAME, qrn_stream_threads(1), n_blocks, qrn_moe_gates_params) \
     {                                                                                               \
         __shared__ qrn_moe_chosen chosen;                                                           \
+        if (threadIdx.x == 0) qrn_barrier_init(&chosen.known, QRN_WARP_ARRIVALS);                   \
         qrn_matmul_stream<QRN_##NAME, 1>(p.stream, qrn_moe_tiles{p, chosen});                       \
     }
 
