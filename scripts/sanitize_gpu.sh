@@ -5,10 +5,15 @@
 # LIMIT: seconds for a program (600; racecheck is slow), BUNDLE: its folder (build-gpu), JOBS (8).  Fails if a
 # tool finds anything or a test does not pass; then the tool's words are in $BUNDLE/sanitizer/.
 cd "$(dirname "$0")/.." || exit 1
-BUNDLE=$(realpath "${BUNDLE:-build-gpu}") || exit 1
+BUNDLE=$(realpath -e "${BUNDLE:-build-gpu}") || exit 1
 export BUNDLE LIMIT=${LIMIT:-600}
 export QRN_TEST_CUDA=real LD_LIBRARY_PATH=$BUNDLE/lib:$LD_LIBRARY_PATH
 tools=${1:-memcheck racecheck initcheck synccheck} tests=${2:-tests/ops/}
+programs=$(find "$BUNDLE/tests" -name 'test_*' -type f | grep -E "$tests" | sort)
+if [ -z "$programs" ]; then
+    echo "$0: no test in $BUNDLE/tests is called $tests" >&2
+    exit 1
+fi
 mkdir -p "$BUNDLE/sanitizer"
 
 check() {
@@ -29,7 +34,6 @@ export -f check
 
 failed=0
 for tool in $tools; do
-    find "$BUNDLE/tests" -name 'test_*' -type f | grep -E "$tests" | sort |
-        xargs -P "${JOBS:-8}" -I{} bash -c 'check "$0" "$1"' "$tool" {} || failed=1
+    printf '%s\n' "$programs" | xargs -P "${JOBS:-8}" -I{} bash -c 'check "$0" "$1"' "$tool" {} || failed=1
 done
 exit $failed
