@@ -82,7 +82,10 @@ struct qrn_moe_tiles {
     QRN_DEVICE_FUNCTION_EARLY(qrn_moe_gates_##NAME, qrn_stream_threads(1), n_blocks, qrn_moe_gates_params) \
     {                                                                                               \
         __shared__ qrn_moe_chosen chosen;                                                           \
-        if (threadIdx.x == 0) qrn_barrier_init(&chosen.known, QRN_WARP_ARRIVALS);                   \
+        if (threadIdx.x == 0) {                                                                     \
+            qrn_barrier_init(&chosen.known, QRN_WARP_ARRIVALS);                                     \
+            qrn_barriers_are_ready();                                                               \
+        }                                                                                           \
         qrn_matmul_stream<QRN_##NAME, 1>(p.stream, qrn_moe_tiles{p, chosen});                       \
     }
 
