@@ -49,7 +49,7 @@ struct qrn_model_options {
     struct qrn_host host;
     bool exact; /* float32 activations in products, and a float32 KV cache */
     bool exact_batch; /* the bits of a sequence depend on nothing but its tokens on a GPU too, as
-                         they never do on the CPU; prompts take longer there.  Without it many
+                         they always do on the CPU; prompts take longer there.  Without it many
                          tokens worked on at once are rounded to bf16 for its tensor cores */
     enum qrn_kv_type kv;
     int64_t max_context; /* tokens a sequence may hold; 0: what the model was made for */
