@@ -7,14 +7,30 @@ QRN_CUDA_IMAGE(matmul_x_bf16);
 
 struct qrn_tensor_box qrn_cuda_box_of_w(const struct qrn_matmul_params *p, int box_k, int box_rows)
 {
-    return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)p->w.w.data,
+    const struct qrn_matrices *w = &p->w.w;
+    const int64_t apart = p->w2 > 1 ? w->stride[1] : w->stride[0];
+    return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)w->data,
                                    .dtype = QRN_BF16,
                                    .n = p->w.k,
                                    .n_rows = p->w.n,
-                                   .n_matrices = 1,
-                                   .row_bytes = p->w.w.stride[2],
+                                   .n_matrices = p->n_matrices,
+                                   .row_bytes = w->stride[2],
+                                   .matrix_bytes = p->n_matrices > 1 ? apart : 0,
                                    .box_n = box_k,
                                    .box_rows = box_rows};
+}
+
+bool qrn_cuda_can_map_w(const struct qrn_matmul_params *p)
+{
+    const struct qrn_tensor_box box = qrn_cuda_box_of_w(p, QRN_X16_BOX_K, QRN_PANEL_ROWS);
+    const int64_t *stride = p->w.w.stride;
+    if (p->n_matrices > p->w2 && p->w2 > 1 && stride[0] != p->w2 * stride[1]) return false;
+    return (p->n_matrices == 1 || box.matrix_bytes > 0) && qrn_cuda_can_map(&box);
+}
+
+int64_t qrn_cuda_rows_of_x(const struct qrn_matmul_params *p)
+{
+    return p->ids ? p->n_slots : p->n_matrices * p->most_rows;
 }
 
 static struct qrn_tensor_box box_of(uint64_t data, const struct qrn_matmul_params *p,
@@ -23,7 +39,7 @@ static struct qrn_tensor_box box_of(uint64_t data, const struct qrn_matmul_param
     return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)data,
                                    .dtype = QRN_BF16,
                                    .n = p->w.k,
-                                   .n_rows = p->most_rows,
+                                   .n_rows = qrn_cuda_rows_of_x(p),
                                    .n_matrices = 1,
                                    .row_bytes = row_bytes,
                                    .box_n = QRN_X16_BOX_K,
@@ -39,7 +55,7 @@ static struct qrn_tensor_box given(const struct qrn_matmul_params *p, int box_ro
 static bool is_taken(const struct qrn_matmul_params *p)
 {
     const struct qrn_tensor_box box = given(p, 1);
-    return p->x_dtype == QRN_BF16 && qrn_cuda_can_map(&box);
+    return p->x_dtype == QRN_BF16 && !p->ids && p->n_matrices == 1 && qrn_cuda_can_map(&box);
 }
 
 /* Rows in scratch begin at multiples of 16 bytes. */
@@ -50,7 +66,7 @@ static int64_t stride_of(const struct qrn_matmul_params *p)
 
 size_t qrn_cuda_x16_bytes(const struct qrn_matmul_params *p)
 {
-    return is_taken(p) ? 0 : (size_t)(p->most_rows * stride_of(p)) * sizeof(uint16_t);
+    return is_taken(p) ? 0 : (size_t)(qrn_cuda_rows_of_x(p) * stride_of(p)) * sizeof(uint16_t);
 }
 
 void qrn_cuda_map_x16(struct qrn_cuda_stream *s, const struct qrn_matmul_params *p,
@@ -61,7 +77,7 @@ void qrn_cuda_map_x16(struct qrn_cuda_stream *s, const struct qrn_matmul_params 
     struct qrn_tensor_box box = given(p, box_rows);
     if (!is_taken(p)) {
         const struct qrn_matmul_wgmma_params rounding = {
-            .job = *p, .x16 = scratch, .n_x16 = p->most_rows, .x16_stride = stride_of(p)};
+            .job = *p, .x16 = scratch, .n_x16 = qrn_cuda_rows_of_x(p), .x16_stride = stride_of(p)};
         qrn_cuda_launch(s, &f,
                         qrn_grid_of_warps(rounding.n_x16 * ((rounding.x16_stride + 255) / 256)),
                         &rounding);

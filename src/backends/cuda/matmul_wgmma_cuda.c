@@ -2,12 +2,12 @@
  * matmul and matmul_id of many rows on Hopper's tensor cores: bf16 weights in rows, and packed ones, with
  * activations rounded to bf16. */
 #include "backends/cuda/matmul_experts.h"
+#include "backends/cuda/matmul_maps.h"
 #include "backends/cuda/matmul_prepare.h"
 #include "backends/cuda/matmul_prompts.h"
 #include "backends/cuda/matmul_wgmma_cuda.h"
 #include "backends/cuda/tensor_map.h"
 
-QRN_CUDA_IMAGE(matmul_x_bf16);
 QRN_CUDA_IMAGE(matmul_wgmma_bf16_sm90a);
 QRN_CUDA_IMAGE(matmul_wgmma_blocks_sm90a);
 QRN_CUDA_IMAGE(matmul_wgmma_k_sm90a);
@@ -16,13 +16,7 @@ QRN_CUDA_IMAGE(matmul_wgmma_add_sm90a);
 
 /* Fewer rows than LEAST of bf16 weights are others' work (matmul_parts_cuda.c, matmul_several_cuda.c).  MOST_PARTS: of k
  * of all tiles that have parts, for which there is scratch; of one tile. */
-enum {
-    N_THREADS = 384,
-    LEAST = 65,
-    MOST_SHARED = 229888,
-    MOST_PARTS = 144,
-    MOST_OF_TILE = 16
-};
+enum { N_THREADS = 384, LEAST = 65, MOST_SHARED = 229888, MOST_PARTS = 144, MOST_OF_TILE = 16 };
 
 #define TILES(file, NAME)                                                                        \
     [QRN_##NAME] = {                                                                             \
@@ -37,11 +31,6 @@ static const struct qrn_cuda_function tiles[QRN_DTYPE_COUNT][2] = {
     TILES(mlx, MLX_Q6),  TILES(mlx, MLX_Q8),
 };
 
-static int64_t rows_of(const struct qrn_matmul_params *p)
-{
-    return p->ids ? p->n_slots : p->n_matrices * p->most_rows;
-}
-
 static int64_t weight_tiles(const struct qrn_matmul_params *p)
 {
     return (p->w.n + QRN_WGMMA_WEIGHTS - 1) / QRN_WGMMA_WEIGHTS;
@@ -50,44 +39,15 @@ static int64_t weight_tiles(const struct qrn_matmul_params *p)
 /* Tiles are counted in 32 bits. */
 static bool is_huge(const struct qrn_matmul_params *p)
 {
-    const int64_t n_tiles = rows_of(p) / 128 + 2 * p->n_matrices + 16;
-    return rows_of(p) > INT32_MAX || n_tiles > INT32_MAX / 16 / (weight_tiles(p) + 1);
-}
-
-/* Rows of x in scratch begin at multiples of 16 bytes. */
-static int64_t stride_of(const struct qrn_matmul_params *p)
-{
-    return (p->w.k + 7) / 8 * 8;
-}
-
-static struct qrn_tensor_box box_of_w(const struct qrn_matmul_params *p)
-{
-    const struct qrn_matrices *w = &p->w.w;
-    return (struct qrn_tensor_box){.data = (const void *)(uintptr_t)w->data,
-                                   .dtype = QRN_BF16,
-                                   .n = p->w.k,
-                                   .n_rows = p->w.n,
-                                   .n_matrices = p->n_matrices,
-                                   .row_bytes = w->stride[2],
-                                   .matrix_bytes = p->w2 > 1 ? w->stride[1] : w->stride[0],
-                                   .box_n = QRN_WGMMA_K,
-                                   .box_rows = QRN_WGMMA_WEIGHTS};
-}
-
-/* Matrices at one distance, or a single one. */
-static bool can_map_w(const struct qrn_matmul_params *p)
-{
-    const struct qrn_tensor_box box = box_of_w(p);
-    const int64_t *stride = p->w.w.stride;
-    if (p->n_matrices > p->w2 && p->w2 > 1 && stride[0] != p->w2 * stride[1]) return false;
-    return (p->n_matrices == 1 || box.matrix_bytes > 0) && qrn_cuda_can_map(&box);
+    const int64_t n_tiles = qrn_cuda_rows_of_x(p) / 128 + 2 * p->n_matrices + 16;
+    return qrn_cuda_rows_of_x(p) > INT32_MAX || n_tiles > INT32_MAX / 16 / (weight_tiles(p) + 1);
 }
 
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
     if (!ok || p->acts != QRN_ACTS_BF16 || p->w.k <= 0 || is_huge(p)) return false;
     if (p->w.packed) return true;
-    if (!p->any_order || !can_map_w(p)) return false;
+    if (!p->any_order || !qrn_cuda_can_map_w(p)) return false;
     if (p->ids) return p->n_slots >= LEAST;
     return p->most_rows >= LEAST;
 }
@@ -97,37 +57,9 @@ static size_t whole(size_t n_bytes)
     return (n_bytes + 127) / 128 * 128;
 }
 
-static struct qrn_tensor_box box_of_x(const void *data, const struct qrn_matmul_params *p,
-                                      int64_t row_bytes, int box_rows)
-{
-    return (struct qrn_tensor_box){.data = data,
-                                   .dtype = QRN_BF16,
-                                   .n = p->w.k,
-                                   .n_rows = rows_of(p),
-                                   .n_matrices = 1,
-                                   .row_bytes = row_bytes,
-                                   .box_n = QRN_WGMMA_K,
-                                   .box_rows = box_rows};
-}
-
-/* x as it lies in memory. */
-static struct qrn_tensor_box given_x(const struct qrn_matmul_params *p, int box_rows)
-{
-    return box_of_x((const void *)(uintptr_t)p->x.data, p, qrn_one_stride(&p->shape, &p->x),
-                    box_rows);
-}
-
-/* Whether x is read where it is: rounded already, for one matrix. */
-static bool takes_x(const struct qrn_matmul_params *p)
-{
-    const struct qrn_tensor_box box = given_x(p, 128);
-    return p->x_dtype == QRN_BF16 && !p->ids && p->n_matrices == 1 && qrn_cuda_can_map(&box);
-}
-
 static size_t x_bytes(const struct qrn_matmul_params *p)
 {
-    if (takes_x(p)) return 0;
-    return whole((size_t)(rows_of(p) * stride_of(p)) * sizeof(uint16_t));
+    return whole(qrn_cuda_x16_bytes(p));
 }
 
 /* Whether tiles may be cut in parts of k. */
@@ -143,7 +75,8 @@ static size_t partial_bytes(void)
 
 /* Where tiles are cut otherwise (matmul_prompts.h), for sums that a block hands over. */
 _Static_assert((int)QRN_PROMPTS_MOST_BLOCKS <= (int)MOST_PARTS &&
-                   (int)(QRN_PROMPTS_WEIGHTS * QRN_PROMPTS_MOST_X) == (int)(QRN_WGMMA_WEIGHTS * 256),
+                   (int)(QRN_PROMPTS_WEIGHTS * QRN_PROMPTS_MOST_X) ==
+                       (int)(QRN_WGMMA_WEIGHTS * 256),
                "as large as those of parts");
 
 static size_t scratch(struct qrn_matmul_params *p)
@@ -225,20 +158,6 @@ static struct cut choose_cut(struct qrn_matmul_params *p, int n_blocks)
     return large;
 }
 
-/* p->x: rows that were rounded, here or before. */
-static void prepare_x(struct qrn_cuda_stream *s, struct qrn_matmul_wgmma_params *p, int n_tokens)
-{
-    static const struct qrn_cuda_function f = {qrn_cuda_image_matmul_x_bf16, "qrn_matmul_x_bf16",
-                                               0};
-    struct qrn_tensor_box box = given_x(&p->job, n_tokens);
-    if (!takes_x(&p->job)) {
-        box = box_of_x((const void *)(uintptr_t)p->x16, &p->job,
-                       p->x16_stride * (int64_t)sizeof(uint16_t), n_tokens);
-        qrn_cuda_launch(s, &f, qrn_grid_of_warps(p->n_x16 * ((p->x16_stride + 255) / 256)), p);
-    }
-    qrn_cuda_tensor_map(s, &box, &p->x);
-}
-
 static int shared_bytes(const struct qrn_matmul_params *p, int n_tokens)
 {
     const int64_t panels =
@@ -264,18 +183,16 @@ static void add_parts(struct qrn_cuda_stream *s, const struct qrn_matmul_wgmma_p
 
 static void run_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job)
 {
-    struct qrn_matmul_wgmma_params p = {.job = *job,
-                                        .x16 = s->scratch,
-                                        .n_x16 = rows_of(job),
-                                        .x16_stride = stride_of(job)};
-    prepare_x(s, &p, qrn_cuda_prompts_columns(job, s->cuda->n_multiprocessors));
-    qrn_cuda_queue_prompts(s, job, &p.x, s->scratch + x_bytes(job));
+    struct qrn_tensor_map x;
+    qrn_cuda_map_x16(s, job, s->scratch, qrn_cuda_prompts_columns(job, s->cuda->n_multiprocessors),
+                     &x);
+    qrn_cuda_queue_prompts(s, job, &x, s->scratch + x_bytes(job));
 }
 
 static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 {
     const int n_blocks = s->cuda->n_multiprocessors;
-    if (rows_of(job) == 0 || job->w.n == 0) return;
+    if (qrn_cuda_rows_of_x(job) == 0 || job->w.n == 0) return;
     if (qrn_cuda_prompts_take(job, n_blocks)) {
         run_prompts(s, job);
         return;
@@ -290,9 +207,6 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
     qrn_cuda_sort_slots(s, s->scratch + x_bytes(job), job);
     struct qrn_matmul_wgmma_params p = {
         .job = *job,
-        .x16 = s->scratch,
-        .n_x16 = rows_of(job),
-        .x16_stride = stride_of(job),
         .out_stride = qrn_one_stride(&job->out_shape, &job->out),
         .partials = s->scratch + x_bytes(job) + whole(qrn_cuda_slots_bytes(job)),
         .n_work =
@@ -305,10 +219,10 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
         .n_parts = cut.n_parts,
         .n_results = n_tokens / 2};
     if (!job->w.packed) {
-        const struct qrn_tensor_box box = box_of_w(job);
+        const struct qrn_tensor_box box = qrn_cuda_box_of_w(job, QRN_WGMMA_K, QRN_WGMMA_WEIGHTS);
         qrn_cuda_tensor_map(s, &box, &p.w);
     }
-    prepare_x(s, &p, n_tokens);
+    qrn_cuda_map_x16(s, job, s->scratch, n_tokens, &p.x);
     qrn_cuda_launch(s, &tiles[job->w.dtype][n_tokens == 256],
                     (struct qrn_cuda_grid){.n_blocks = p.n_work < n_blocks ? p.n_work : n_blocks,
                                            .n_threads = N_THREADS,

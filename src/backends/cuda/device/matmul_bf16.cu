@@ -2,8 +2,8 @@
  * Products of bf16 weights in rows with activations rounded to bf16, any number of rows of x.
  *
  * A block has 32 rows of a matrix and up to 32 of x; its warps take 128 k in turn.  Weights go from
- * memory straight into the fragments of mma: a lane reads 16 bytes of a row, four lanes 64 that lie
- * together, all of 8 KiB a warp before the first is used; which k stand where in a fragment is free, as
+ * memory straight into the fragments of mma: a lane reads 8 bytes of a row, four lanes 32 that lie
+ * together, all of 8 KiB a warp before the first is used; which of 16 k stand where in a fragment is free, as
  * long as x agrees.  So one row of x is bound by memory, and up to 32 cost the same; more of them read
  * weights again, from the second cache.
  *
@@ -14,8 +14,8 @@
 
 enum { WARPS = 8 };
 
-/* Of x a row's pieces of 16 bytes lie from piece 4 on if it is odd, then from 0, by eights: what eight
- * lanes read, four pieces of two rows, falls into different banks. */
+/* Of x a row's pairs of pieces of 16 bytes lie elsewhere in each of four rows: what sixteen lanes read, a pair of four
+ * rows, falls into different banks. */
 struct warp_memory {
     uint8_t x[32][256];
     float p[32][36]; /* [row of x][row of weights] */
@@ -23,39 +23,39 @@ struct warp_memory {
 
 static __device__ __forceinline__ uint8_t *piece_of(warp_memory &s, int row, int piece)
 {
-    return s.x[row] + 16 * (piece ^ (row & 1) << 2);
+    return s.x[row] + 16 * (piece ^ (row & 3) << 1);
 }
 
-/* Elements k .. k + 7 of a row of d; 0 beyond. */
-static __device__ __forceinline__ uint4 load8(const uint16_t *row, int64_t k, int64_t d)
+/* Elements k .. k + 3 of a row of d; 0 beyond. */
+static __device__ __forceinline__ uint2 load4(const uint16_t *row, int64_t k, int64_t d)
 {
-    if (k + 8 <= d && qrn_is_aligned(row + k, 16)) return __ldg((const uint4 *)(row + k));
-    uint32_t v[4];
+    if (k + 4 <= d && qrn_is_aligned(row + k, 8)) return __ldg((const uint2 *)(row + k));
+    uint32_t v[2];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2; i++) {
         const uint32_t low = k + 2 * i < d ? row[k + 2 * i] : 0, high = k + 2 * i + 1 < d ? row[k + 2 * i + 1] : 0;
         v[i] = low | high << 16;
     }
-    return make_uint4(v[0], v[1], v[2], v[3]);
+    return make_uint2(v[0], v[1]);
 }
 
-/* Of four rows every fourth piece of 8 from k on; without a branch between the loads where rows are
+/* Of four rows four of each 16 elements from k on; without a branch between the loads where rows are
  * aligned and long enough. */
 static __device__ __forceinline__ void load_weights(const uint16_t *const (&rows)[4], int64_t k, int64_t d,
-                                                    uint4 (&w)[4][4])
+                                                    uint2 (&w)[4][8])
 {
-    const bool aligned = qrn_is_aligned(rows[0], 16) && qrn_is_aligned(rows[1], 16) &&
-                         qrn_is_aligned(rows[2], 16) && qrn_is_aligned(rows[3], 16);
-    if (aligned && k + 104 <= d) {
+    const bool aligned = qrn_is_aligned(rows[0], 8) && qrn_is_aligned(rows[1], 8) &&
+                         qrn_is_aligned(rows[2], 8) && qrn_is_aligned(rows[3], 8);
+    if (aligned && k + 116 <= d) {
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
-            for (int j = 0; j < 4; j++) w[i][j] = __ldg((const uint4 *)(rows[i] + k) + 4 * j);
+            for (int j = 0; j < 8; j++) w[i][j] = __ldg((const uint2 *)(rows[i] + k) + 4 * j);
     } else {
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
-            for (int j = 0; j < 4; j++) w[i][j] = load8(rows[i], k + 32 * j, d);
+            for (int j = 0; j < 8; j++) w[i][j] = load4(rows[i], k + 16 * j, d);
     }
 }
 
@@ -68,7 +68,7 @@ static __device__ __forceinline__ void load_x(const qrn_matmul_params &p, const 
 }
 
 /* 32 rows of weights and n_columns times 8 of x, 128 k. */
-static __device__ __forceinline__ void multiply(const uint4 (&w)[4][4], int n_columns, warp_memory &s)
+static __device__ __forceinline__ void multiply(const uint2 (&w)[4][8], int n_columns, warp_memory &s)
 {
     const int lane = qrn_lane();
 #pragma unroll
@@ -77,16 +77,15 @@ static __device__ __forceinline__ void multiply(const uint4 (&w)[4][4], int n_co
 #pragma unroll
         for (int n = 0; n < 16; n++) e[n / 4][n % 4] = 0.0f;
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const uint4 &up = w[2 * i][j], &down = w[2 * i + 1][j];
-            const uint32_t a[4] = {up.x, down.x, up.y, down.y}, b[4] = {up.z, down.z, up.w, down.w};
+        for (int j = 0; j < 8; j++) {
+            const uint2 &up = w[2 * i][j], &down = w[2 * i + 1][j];
+            const uint32_t a[4] = {up.x, down.x, up.y, down.y};
 #pragma unroll
             for (int c = 0; c < 4; c++) {
                 if (c >= n_columns) break;
-                const uint4 x = *(const uint4 *)piece_of(s, 8 * c + lane / 4, 4 * j + lane % 4);
-                const uint32_t first[2] = {x.x, x.y}, second[2] = {x.z, x.w};
-                qrn_mma_bf16(e[c], a, first);
-                qrn_mma_bf16(e[c], b, second);
+                const uint2 x = *(const uint2 *)(piece_of(s, 8 * c + lane / 4, 2 * j + lane % 4 / 2) + lane % 2 * 8);
+                const uint32_t b[2] = {x.x, x.y};
+                qrn_mma_bf16(e[c], a, b);
             }
         }
 #pragma unroll
@@ -127,8 +126,8 @@ QRN_DEVICE_FUNCTION(qrn_matmul_bf16, 256, 2, qrn_matmul_params)
     for (int64_t first = 0; first < n_panels; first += WARPS) {
         const int64_t k = (first + warp) * 128;
         if (k < p.w.k) {
-            uint4 w[4][4];
-            load_weights(rows, k + 8 * (lane % 4), p.w.k, w);
+            uint2 w[4][8];
+            load_weights(rows, k + 4 * (lane % 4), p.w.k, w);
 #pragma unroll 4
             for (int r = 0; r < tile.n_rows; r++)
                 load_x(p, (const char *)(uintptr_t)x_rows[r], k, own, r);

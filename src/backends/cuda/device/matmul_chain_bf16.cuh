@@ -107,19 +107,19 @@ struct qrn_chain_bf16 : qrn_chain_plain {
         }
     };
 
-    /* A lane's part of x of a panel: the first of eight columns has a row. */
-    static __device__ __forceinline__ void load_x(const qrn_chain_shared &s, int panel, uint4 (&x)[4])
+    /* Fragments of x of a panel, all eight columns of which are the row. */
+    static __device__ __forceinline__ void load_x(const qrn_chain_shared &s, int panel, uint32_t (&x)[4][4])
     {
-        const uint4 *from = (const uint4 *)(s.stream.x + panel * QRN_FEW_X);
+        const uint8_t *from = s.stream.x + panel * QRN_FEW_X + qrn_lane() / 8 * 16;
 #pragma unroll
-        for (int j = 0; j < 4; j++) x[j] = qrn_lane() < 4 ? from[4 * j + qrn_lane()] : make_uint4(0, 0, 0, 0);
+        for (int j = 0; j < 4; j++) qrn_ldmatrix4(x[j], from + 64 * j);
     }
     /* 16 rows of the stage's sums. */
     static __device__ __forceinline__ void put_sums(float *sums, const float (&e)[4])
     {
         if (qrn_lane() % 4) return;
-        sums[qrn_few_row_of_lane()] = e[0];
-        sums[8 + qrn_few_row_of_lane()] = e[2];
+        sums[qrn_lane() / 4] = e[0];
+        sums[8 + qrn_lane() / 4] = e[2];
     }
 
     /* n panels of a stage, from panel begin of the group on. */
@@ -128,7 +128,7 @@ struct qrn_chain_bf16 : qrn_chain_plain {
     {
         const char *stage = s.stream.ring + at * QRN_CHAIN_BF16_STAGE;
         float *sums = s.stream.sums + at * QRN_PANEL_ROWS, e[2][4];
-        uint4 x[4];
+        uint32_t x[4][4];
         load_x(s, begin, x);
         if (!has_pairs(l)) {
 #pragma unroll

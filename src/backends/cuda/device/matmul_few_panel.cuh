@@ -2,38 +2,35 @@
  * A panel of bf16 weights in shared memory, as a map's swizzled boxes of 64 k leave it one after the other, times
  * rows of x.
  *
- * A warp reads weights as fragments of mma: a lane 16 bytes of a row, four lanes 64 that lie together. */
+ * A warp reads weights and x as fragments of mma, 16 k at a time. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_FEW_PANEL_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_FEW_PANEL_CUH
 
 #include "backends/cuda/device/wgmma.cuh"
 #include "backends/cuda/matmul_few_cuda.h"
 
-/* The row of eight that a lane has: two neighbours differ in bit 2, which swizzled lines of copies keep in
- * different banks. */
-static __device__ __forceinline__ int qrn_few_row_of_lane()
+/* Of 16 rows of a swizzled box the piece of 8 k that this lane gives ldmatrix the address of, for the first 16 k; those 16 i
+ * k on it stands 32 i bytes away, by exclusive or. */
+static __device__ __forceinline__ int qrn_piece_of_lane()
 {
-    const int group = qrn_lane() / 4;
-    return group / 2 | (group & 1) << 2;
+    const int row = qrn_lane() % 16;
+    return row * QRN_LINE + (qrn_lane() / 16 ^ (row & 7)) * 16;
 }
 
-/* e: of 16 rows of a panel of ROWS, those from 16 i on, what 8 mma make from 0.  x: of row lane / 4 of x every
- * fourth piece of 8 k, from piece lane % 4 on. */
+/* e: of 16 rows of a panel of ROWS, those from 16 i on, what 8 mma make from 0.  x: fragments b of 32 k each. */
 template <int ROWS>
-static __device__ __forceinline__ void qrn_few_multiply(const char *panel, int i, const uint4 (&x)[4], float (&e)[4])
+static __device__ __forceinline__ void qrn_few_multiply(const char *panel, int i, const uint32_t (&x)[4][4], float (&e)[4])
 {
-    const int t = qrn_lane() % 4;
-    const char *rows = panel + (16 * i + qrn_few_row_of_lane()) * QRN_LINE;
+    const char *rows = panel + 16 * i * QRN_LINE;
+    const int own = qrn_piece_of_lane();
 #pragma unroll
     for (int n = 0; n < 4; n++) e[n] = 0.0f;
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const char *at = rows + j / 2 * ROWS * QRN_LINE + ((4 * (j % 2) + t) ^ qrn_few_row_of_lane()) * 16;
-        const uint4 up = *(const uint4 *)at, down = *(const uint4 *)(at + 8 * QRN_LINE);
-        const uint32_t a[4] = {up.x, down.x, up.y, down.y}, b[4] = {up.z, down.z, up.w, down.w};
-        const uint32_t first[2] = {x[j].x, x[j].y}, second[2] = {x[j].z, x[j].w};
-        qrn_mma_bf16(e, a, first);
-        qrn_mma_bf16(e, b, second);
+    for (int j = 0; j < 8; j++) {
+        const uint32_t b[2] = {x[j / 2][2 * (j % 2)], x[j / 2][2 * (j % 2) + 1]};
+        uint32_t a[4];
+        qrn_ldmatrix4(a, rows + j / 4 * ROWS * QRN_LINE + (own ^ 32 * (j % 4)));
+        qrn_mma_bf16(e, a, b);
     }
 }
 

@@ -12,9 +12,9 @@
  * writes the weights the ring is filled while the launch before runs; else that must have ended, but
  * the second cache is asked for the first ones.
  *
- * A warp reads a panel's weights from shared memory as fragments of mma; rows are dealt to lanes so that
- * eight lanes meet all banks (matmul_few_panel.cuh).  It leaves e, what its 8 mma make from 0, in shared
- * memory, and another warp adds acc += e over the panels in ascending order: the bits of matmul_bf16.cu.
+ * A warp reads a panel's weights from shared memory as fragments of mma (matmul_few_panel.cuh).  It leaves e, what its
+ * 8 mma make from 0, in shared memory, and another warp adds acc += e over the panels in ascending order: the bits of
+ * matmul_bf16.cu.
  *
  * Rows of x are rounded into shared memory once, whole, while the ring fills; those that are too long for it
  * are matmul_several_sm90a.cu's. */
@@ -77,10 +77,10 @@ static __device__ __forceinline__ void copies(const qrn_matmul_few_params &p, co
 
 /* --- warps that multiply --- */
 
-/* A piece of 16 bytes of a row: those of odd rows stand elsewhere, so that eight lanes meet all banks. */
+/* A piece of 16 bytes of a row: it stands elsewhere in each of eight rows, so that they meet all banks. */
 static __device__ __forceinline__ uint8_t *piece_of(uint8_t *x, int row, int piece)
 {
-    return x + row * QRN_FEW_X + 16 * (piece ^ (row & 1) << 2);
+    return x + row * QRN_FEW_X + 16 * (piece ^ (row & 7));
 }
 
 /* Where four k of row r of x, which a lane has rounded, are read as fragments. */
@@ -143,15 +143,15 @@ static __device__ __forceinline__ void round_x(const qrn_matmul_few_params &p, c
     }
 }
 
-/* A lane's part of x of a panel: of row lane / 4 every fourth piece of 8 k. */
+/* Fragments of x of a panel; columns that have no row are like the first one. */
 static __device__ __forceinline__ void load_x(const qrn_matmul_few_params &p, const few_shared &s, int panel,
-                                              uint4 (&x)[4])
+                                              uint32_t (&x)[4][4])
 {
-    const int r = qrn_lane() / 4, t = qrn_lane() % 4;
+    const int r = qrn_lane() % 8 < p.n_rows ? qrn_lane() % 8 : 0;
     uint8_t *from = s.x + panel * p.n_rows * QRN_FEW_X;
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        x[j] = r < p.n_rows ? *(const uint4 *)piece_of(from, r, 4 * j + t) : make_uint4(0, 0, 0, 0);
+        qrn_ldmatrix4(x[j], piece_of(from, r, 4 * j + qrn_lane() / 8));
 }
 
 template <int ROWS>
@@ -167,7 +167,7 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_few_params &p
     walk.next(share, p.n_panels, warp);
     ring.at = warp;
     while (walk.end) {
-        uint4 x[4];
+        uint32_t x[4][4];
         float e[ROWS / 16][4];
         load_x(p, s, walk.panel, x);
         qrn_barrier_wait(&s.full[ring.at], ring.parity);
@@ -180,7 +180,7 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_few_params &p
 #pragma unroll
         for (int n = 0; n < ROWS / 4; n++)
             if (column + n % 2 < p.n_rows)
-                sums[(column + n % 2) * QRN_FEW_P + 8 * (n / 2) + qrn_few_row_of_lane()] = e[n / 4][n % 4];
+                sums[(column + n % 2) * QRN_FEW_P + 8 * (n / 2) + lane / 4] = e[n / 4][n % 4];
         qrn_barrier_arrive_warp(&s.done[ring.at]);
         walk.next(share, p.n_panels, ring.next_of<QRN_FEW_WARPS>(warp, p.n_slots));
     }

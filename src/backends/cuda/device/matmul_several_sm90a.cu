@@ -8,12 +8,11 @@
  * One thread copies 128 k of weights and x by maps into a ring of slots; as in matmul_few_sm90a.cu the
  * ring's weights are copied while the launch before runs, where they stay; else the second cache is asked for them.
  * The next launch's blocks come when these end: sooner they would crowd on the few multiprocessors without a tile.
- * A warp has 32 rows of a tile and half of
- * x, and all k: sums stay in its registers.  Rows are dealt to lanes so that eight lanes meet all banks
- * (row_of_lane), those of x too.
+ * A warp has 32 rows of a tile and half of x, and all k: sums stay in its registers.
  *
  * An output is acc += e over the 128 k in ascending order, where e is what the 8 mma of them make from
  * 0: the bits of matmul_bf16.cu. */
+#include "backends/cuda/device/matmul_few_panel.cuh"
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/once.cuh"
 #include "backends/cuda/device/wgmma.cuh"
@@ -75,44 +74,36 @@ static __device__ __forceinline__ void copies(const qrn_matmul_several_params &p
 
 /* --- warps that multiply --- */
 
-/* The row of eight that a lane has: two neighbours differ in bit 2, which swizzled lines of copies keep in
- * different banks. */
-static __device__ __forceinline__ int row_of_lane(int group)
-{
-    return group / 2 | (group & 1) << 2;
-}
-
-/* Of 8 rows of boxes that begin there, a lane's j-th piece of its row's 128 k. */
-static __device__ __forceinline__ uint4 piece_at(const char *rows, int box_bytes, int j)
-{
-    const int row = row_of_lane(qrn_lane() / 4), piece = 4 * (j % 2) + qrn_lane() % 4;
-    return *(const uint4 *)(rows + j / 2 * box_bytes + row * QRN_LINE + (piece ^ row) * 16);
-}
-
 /* 32 rows of weights by half the rows of x, 128 k. */
 template <int COLUMNS>
 static __device__ __forceinline__ void multiply(const char *w, int w_box, const char *x,
                                                 float (&e)[2][COLUMNS][4])
 {
     constexpr int x_box = 2 * 8 * COLUMNS * QRN_LINE;
+    /* Of x as of weights, of eight rows of x and the next eight. */
+    const int own = qrn_piece_of_lane(), row = qrn_lane() % 8,
+              own_x = qrn_lane() / 16 * QRN_ATOM + row * QRN_LINE + (qrn_lane() / 8 % 2 ^ row) * 16;
 #pragma unroll
     for (int n = 0; n < 8 * COLUMNS; n++) e[n / (4 * COLUMNS)][n / 4 % COLUMNS][n % 4] = 0.0f;
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        uint4 rows[4];
+    for (int j = 0; j < 8; j++) {
+        uint32_t a[2][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) rows[i] = piece_at(w + i * QRN_ATOM, w_box, j);
+        for (int i = 0; i < 2; i++) qrn_ldmatrix4(a[i], w + j / 4 * w_box + i * 2 * QRN_ATOM + (own ^ 32 * (j % 4)));
 #pragma unroll
-        for (int c = 0; c < COLUMNS; c++) {
-            const uint4 column = piece_at(x + c * QRN_ATOM, x_box, j);
-            const uint32_t first[2] = {column.x, column.y}, second[2] = {column.z, column.w};
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const uint4 &up = rows[2 * i], &down = rows[2 * i + 1];
-                const uint32_t a[4] = {up.x, down.x, up.y, down.y}, b[4] = {up.z, down.z, up.w, down.w};
-                qrn_mma_bf16(e[i][c], a, first);
-                qrn_mma_bf16(e[i][c], b, second);
+        for (int c = 0; c < COLUMNS; c += 2) {
+            const char *from = x + j / 4 * x_box + c * QRN_ATOM + (own_x ^ 32 * (j % 4));
+            uint32_t of_two[4], b[2][2];
+            if constexpr (COLUMNS == 1) {
+                qrn_ldmatrix2(b[0], from);
+            } else {
+                qrn_ldmatrix4(of_two, from);
+                b[0][0] = of_two[0], b[0][1] = of_two[1], b[1][0] = of_two[2], b[1][1] = of_two[3];
             }
+#pragma unroll
+            for (int n = 0; n < 2 && c + n < COLUMNS; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) qrn_mma_bf16(e[i][c + n], a[i], b[n]);
         }
     }
 }
@@ -122,10 +113,10 @@ template <int COLUMNS>
 static __device__ __forceinline__ void store(const qrn_matmul_several_params &p, int64_t n, int r,
                                              const float (&acc)[2][COLUMNS][4])
 {
-    n += row_of_lane(qrn_lane() / 4);
+    n += qrn_lane() / 4;
 #pragma unroll
     for (int c = 0; c < 2 * COLUMNS; c++) {
-        const int row = r + c / 2 * 8 + row_of_lane(2 * (qrn_lane() % 4) + c % 2);
+        const int row = r + c / 2 * 8 + 2 * (qrn_lane() % 4) + c % 2;
         if (row >= p.job.most_rows) continue;
         float *out = qrn_out_row(p.job, row);
 #pragma unroll

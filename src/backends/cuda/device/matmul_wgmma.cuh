@@ -24,6 +24,7 @@
 
 #include "backends/cuda/device/matmul_decode.cuh"
 #include "backends/cuda/device/matmul_job.cuh"
+#include "backends/cuda/device/matmul_out_rows.cuh"
 #include "backends/cuda/device/wgmma.cuh"
 #include "backends/cuda/matmul_wgmma_cuda.h"
 
@@ -80,16 +81,6 @@ static __device__ __forceinline__ qrn_wgmma_work qrn_wgmma_work_at(const qrn_mat
         w.part = after;
     }
     return w;
-}
-
-/* Where row r of a tile goes. */
-static __device__ __forceinline__ uint64_t qrn_wgmma_out_row(const qrn_matmul_wgmma_params &p,
-                                                             const qrn_tile &t, int r)
-{
-    const int64_t i = p.job.ids                ? ((const int32_t *)p.job.slots)[t.first + r]
-                      : p.job.n_matrices == 1 ? t.first + r
-                                              : qrn_row_of_tile(p.job, t, r).i_out;
-    return p.out_stride ? p.job.out.data + i * p.out_stride : (uint64_t)(uintptr_t)qrn_out_row(p.job, i);
 }
 
 /* --- four warps copy and decode --- */
@@ -200,38 +191,6 @@ static __device__ __forceinline__ void qrn_wgmma_decode(const qrn_matmul_wgmma_p
 
 /* --- two groups of four warps multiply --- */
 
-/* Those 256 threads say where the tile's rows go. */
-template <int n_tokens>
-static __device__ __forceinline__ void qrn_wgmma_find_rows(const qrn_matmul_wgmma_params &p,
-                                                           const qrn_tile &tile, int thread,
-                                                           uint64_t *out_rows)
-{
-    qrn_sync_some(1, 32 * QRN_MULTIPLIERS); /* the rows of the tile before are done with */
-    if (thread < n_tokens)
-        out_rows[thread] = thread < tile.n_rows ? qrn_wgmma_out_row(p, tile, thread) : 0;
-    qrn_sync_some(1, 32 * QRN_MULTIPLIERS);
-}
-
-/* Where a thread's first result is: of 64 rows by n_tokens columns c[4 j + e] lies 8 j + e columns on, c[4 j
- * + 2 + e] there and eight rows below. */
-template <int n_tokens>
-static __device__ __forceinline__ void qrn_wgmma_store(const float (&c)[n_tokens / 2], int64_t n, int64_t n_end,
-                                                       const uint64_t *out_rows)
-{
-    const bool first = n < n_end, second = n + 8 < n_end;
-#pragma unroll
-    for (int j = 0; j < n_tokens / 8; j += 4) {
-        float *rows[8]; /* loaded before any is stored to */
-#pragma unroll
-        for (int i = 0; i < 8; i++) rows[i] = (float *)(uintptr_t)out_rows[8 * (j + i / 2) + i % 2];
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            if (rows[i] && first) rows[i][n] = c[4 * (j + i / 2) + i % 2];
-            if (rows[i] && second) rows[i][n + 8] = c[4 * (j + i / 2) + 2 + i % 2];
-        }
-    }
-}
-
 /* A part's sums of n_rows rows of x: threads side by side. */
 template <int n_tokens>
 static __device__ __forceinline__ void qrn_wgmma_store_part(const float (&c)[n_tokens / 2], int n_rows, float *to)
@@ -239,18 +198,6 @@ static __device__ __forceinline__ void qrn_wgmma_store_part(const float (&c)[n_t
 #pragma unroll
     for (int j = 0; j < n_tokens / 2; j++)
         if (j / 4 * 8 < n_rows) to[j * 32 * QRN_MULTIPLIERS] = c[j];
-}
-
-/* The same of rows whose id is none. */
-template <int n_tokens>
-static __device__ __forceinline__ void qrn_wgmma_store_nan(int64_t n, int64_t n_end, const uint64_t *out_rows)
-{
-    const float nan = __uint_as_float(0x7fc00000u);
-    for (int j = 0; j < n_tokens / 4; j++) {
-        float *row = (float *)(uintptr_t)out_rows[8 * (j / 2) + j % 2];
-        if (row && n < n_end) row[n] = nan;
-        if (row && n + 8 < n_end) row[n + 8] = nan;
-    }
 }
 
 /* Results of the first n_columns rows of x of a tile; its stages are given back when they were read. */
@@ -295,17 +242,17 @@ static __device__ __forceinline__ void qrn_wgmma_multiply(const qrn_matmul_wgmma
             qrn_wgmma_store_part<n_tokens>(c, work.tile.n_rows, to + thread);
             continue;
         }
-        qrn_wgmma_find_rows<n_tokens>(p, work.tile, thread, s.out_rows);
+        qrn_find_out_rows<n_tokens>(p.job, p.out_stride, work.tile, thread, 32 * QRN_MULTIPLIERS, s.out_rows);
         if (work.steps == 0) {
-            qrn_wgmma_store_nan<n_tokens>(n, p.job.w.n, own_rows);
+            qrn_store_nan_rows<n_tokens>(n, p.job.w.n, own_rows);
         } else if (n_tokens == 256 && work.is_half) {
             float c[64];
             qrn_wgmma_sum<dtype, n_tokens, 128>(s, work.steps, half, ring, c);
-            qrn_wgmma_store<128>(c, n, p.job.w.n, own_rows);
+            qrn_store_out_rows<128>(c, n, p.job.w.n, own_rows);
         } else {
             float c[n_tokens / 2];
             qrn_wgmma_sum<dtype, n_tokens, n_tokens>(s, work.steps, half, ring, c);
-            qrn_wgmma_store<n_tokens>(c, n, p.job.w.n, own_rows);
+            qrn_store_out_rows<n_tokens>(c, n, p.job.w.n, own_rows);
         }
     }
 }

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ * matmul and matmul_id of many rows of x on Hopper's tensor cores, each row with the bits it has alone: bf16 weights in rows
+ * with activations rounded to bf16. */
+#include "backends/cuda/matmul_exact_cuda.h"
+#include "backends/cuda/matmul_maps.h"
+#include "backends/cuda/matmul_prepare.h"
+#include "backends/cuda/rows.h"
+
+QRN_CUDA_IMAGE(matmul_exact_bf16_sm90a);
+
+/* LEAST_ROWS: fewer are others' work.  BAND: tiles of x. */
+enum { LEAST_ROWS = 65, BAND = 8, ALIGNED = 1024 };
+
+static int64_t tiles_of(const struct qrn_matmul_params *p, int n_blocks)
+{
+    return p->n_tiles * qrn_ceil_div(p->w.n, qrn_exact_weights(n_blocks));
+}
+
+/* Tiles are counted in 32 bits. */
+static bool is_huge(const struct qrn_matmul_params *p)
+{
+    const int64_t n_tiles = qrn_cuda_rows_of_x(p) / QRN_EXACT_X + 2 * p->n_matrices + 16;
+    return qrn_cuda_rows_of_x(p) > INT32_MAX || p->w.k > INT32_MAX / 2 ||
+           n_tiles > INT32_MAX / 16 / (qrn_ceil_div(p->w.n, qrn_exact_weights(1)) + 1);
+}
+
+static bool takes(const struct qrn_matmul_params *p, bool ok)
+{
+    if (!ok || p->w.packed || p->acts != QRN_ACTS_BF16 || p->w.k <= 0 || is_huge(p)) return false;
+    return (p->ids ? p->n_slots : p->most_rows) >= LEAST_ROWS && qrn_cuda_can_map_w(p);
+}
+
+static size_t x_bytes(const struct qrn_matmul_params *p)
+{
+    return (qrn_cuda_x16_bytes(p) + 127) / 128 * 128;
+}
+
+static size_t scratch(struct qrn_matmul_params *p)
+{
+    qrn_cuda_cut_rows(p, QRN_EXACT_X, true);
+    return x_bytes(p) + qrn_cuda_slots_bytes(p);
+}
+
+/* Blocks of 64 rows of weights of a team: two, where that does not leave multiprocessors without a tile at the end.  Half a
+ * tile takes a little more than half the time. */
+static int choose_blocks(const struct qrn_matmul_params *p, int n_multiprocessors)
+{
+    enum { WHOLE = 100, HALF = 54 };
+    const int64_t of_two = qrn_ceil_div(tiles_of(p, 2), n_multiprocessors) * WHOLE,
+                  of_one = qrn_ceil_div(tiles_of(p, 1), n_multiprocessors) * HALF;
+    return of_two <= of_one ? 2 : 1;
+}
+
+static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
+{
+    static const struct qrn_cuda_function of[2] = {
+        {qrn_cuda_image_matmul_exact_bf16_sm90a, "qrn_matmul_exact1_BF16", QRN_EXACT_MOST_SHARED},
+        {qrn_cuda_image_matmul_exact_bf16_sm90a, "qrn_matmul_exact2_BF16", QRN_EXACT_MOST_SHARED}};
+    const int n_multiprocessors = s->cuda->n_multiprocessors;
+    if (qrn_cuda_rows_of_x(job) == 0 || job->w.n == 0) return;
+    qrn_cuda_cut_rows(job, QRN_EXACT_X, true);
+    const int n_blocks = choose_blocks(job, n_multiprocessors);
+    qrn_cuda_sort_slots(s, s->scratch + x_bytes(job), job);
+    struct qrn_matmul_exact_params p = {
+        .job = *job,
+        .out_stride = qrn_one_stride(&job->out_shape, &job->out),
+        .n_work = (int32_t)tiles_of(job, n_blocks),
+        .n_weight_tiles = (int32_t)qrn_ceil_div(job->w.n, qrn_exact_weights(n_blocks)),
+        .band = job->ids ? 1 : BAND,
+        .n_panels = (int32_t)qrn_ceil_div(job->w.k, QRN_PANEL_K)};
+    const struct qrn_tensor_box w =
+        qrn_cuda_box_of_w(job, QRN_EXACT_BOX_K, qrn_exact_weights(n_blocks));
+    qrn_cuda_tensor_map(s, &w, &p.w);
+    qrn_cuda_map_x16(s, job, s->scratch, QRN_EXACT_X, &p.x);
+    qrn_cuda_launch(s, &of[n_blocks - 1],
+                    (struct qrn_cuda_grid){
+                        .n_blocks = p.n_work < n_multiprocessors ? p.n_work : n_multiprocessors,
+                        .n_threads = QRN_EXACT_THREADS,
+                        .shared_bytes = (unsigned)(ALIGNED + qrn_exact_stages(n_blocks) *
+                                                                 qrn_exact_stage_bytes(n_blocks))},
+                    &p);
+}
+
+static const char serves[] = "bf16 weights in rows, bf16 activations, more than 64 rows of x";
+
+QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul, exact, QRN_CUDA_SM90, takes, scratch, run, serves);
+QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul_id, exact, QRN_CUDA_SM90, takes, scratch, run, serves);
