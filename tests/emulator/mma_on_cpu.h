@@ -51,6 +51,12 @@ static inline void qrn_mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint
     emulated_mma("at mma of f16", c, a, b, 16, 2,
                  [](uint32_t x) { return (double)qrn_float_of_f16((uint16_t)x); });
 }
+static inline void qrn_mma_f16_short(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0)
+{
+    const uint32_t a[4] = {a0, a1, 0, 0}, b[2] = {b0, 0};
+    for (int i = 0; i < 4; i++) c[i] = 0.0f;
+    qrn_mma_f16(c, a, b);
+}
 static inline void qrn_mma_s8(int (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
     emulated_mma("at mma of bytes", c, a, b, 32, 1, [](uint32_t x) { return (double)(int8_t)x; });

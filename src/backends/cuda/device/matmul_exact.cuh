@@ -21,22 +21,27 @@ static __device__ __forceinline__ qrn_exact_work qrn_exact_work_at(const qrn_mat
               n_here = min(p.band, (int)p.job.n_tiles - band * p.band), at = rest / n_here,
               i_tile = band * p.band + rest - at * n_here;
     qrn_exact_work w;
-    if (!p.job.ids && p.job.n_matrices == 1) {
+    if (p.job.ids) {
+        w.tile = qrn_grouped_tile_at(p.job, i_tile);
+    } else {
         w.tile.matrix = 0;
         w.tile.first = (int64_t)i_tile * QRN_EXACT_X;
         w.tile.n_rows = (int)min(p.job.most_rows - w.tile.first, (int64_t)QRN_EXACT_X);
-    } else {
-        w.tile = qrn_tile_at(p.job, i_tile);
     }
     w.weights = at * of_tile;
     w.n_panels = w.tile.n_rows && w.tile.matrix < p.job.n_matrices ? p.n_panels : 0;
     return w;
 }
 
-/* The tile's first row of x among all that are copied. */
-static __device__ __forceinline__ int qrn_exact_x_row(const qrn_matmul_exact_params &p, const qrn_exact_work &w)
+/* Threads that multiply say where the tile's rows go. */
+static __device__ __forceinline__ void qrn_exact_find_rows(const qrn_matmul_exact_params &p, const qrn_exact_work &work,
+                                                           uint64_t *out_rows)
 {
-    return (int)(w.tile.first + (p.job.ids ? 0 : w.tile.matrix * p.job.most_rows));
+    const int64_t first = work.tile.first;
+    qrn_find_out_rows<QRN_EXACT_X>(work.tile, QRN_EXACT_MULTIPLIERS, (int)threadIdx.x, out_rows, [&](int r) {
+        const int64_t i = p.job.ids ? ((const int32_t *)p.job.slots)[first + r] : first + r;
+        return p.job.out.data + (uint64_t)(i * p.out_stride);
+    });
 }
 
 #endif

@@ -28,7 +28,7 @@ static __device__ __forceinline__ void copies(const qrn_matmul_exact_params &p, 
     qrn_ring<exact_ring<BLOCKS>::STAGES> ring;
     for (int i = blockIdx.x; i < p.n_work; i += gridDim.x) {
         const qrn_exact_work work = qrn_exact_work_at(p, qrn_exact_weights(BLOCKS), i);
-        const int row = qrn_exact_x_row(p, work);
+        const int row = (int)work.tile.first;
 #pragma unroll 1
         for (int k = 0; k < 2 * work.n_panels; k++, ring.next()) {
             qrn_barrier *full = &s.full[ring.stage];
@@ -91,7 +91,7 @@ template <int BLOCKS>
 static __device__ __forceinline__ void multiplies(const qrn_matmul_exact_params &p, const exact_ring<BLOCKS> &s,
                                                   uint64_t *out_rows)
 {
-    const int thread = (int)threadIdx.x, lane = qrn_lane(),
+    const int lane = qrn_lane(),
               first = qrn_warp() / 4 * 64 * BLOCKS + qrn_warp() % 4 * 16 + lane / 4;
     const uint64_t *own_rows = out_rows + lane % 4 * 2;
     qrn_ring<exact_ring<BLOCKS>::STAGES> ring;
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_exact_params 
         const qrn_exact_work work = qrn_exact_work_at(p, qrn_exact_weights(BLOCKS), i);
         if (work.tile.n_rows == 0) continue;
         float acc[BLOCKS][QRN_EXACT_X / 2];
-        qrn_find_out_rows<QRN_EXACT_X>(p.job, p.out_stride, work.tile, thread, QRN_EXACT_MULTIPLIERS, out_rows);
+        qrn_exact_find_rows(p, work, out_rows);
         if (work.n_panels) sum_up<BLOCKS>(s, work.n_panels, ring, acc);
 #pragma unroll
         for (int b = 0; b < BLOCKS; b++) {

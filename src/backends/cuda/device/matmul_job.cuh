@@ -17,6 +17,18 @@ struct qrn_tile_row {
     int64_t i_x, i_out; /* of all rows of x, of out */
 };
 
+/* Tile i of slots that are grouped by expert. */
+static __device__ __forceinline__ qrn_tile qrn_grouped_tile_at(const qrn_matmul_params &p, int64_t i)
+{
+    const int32_t *tile = (const int32_t *)p.tiles + 2 * i;
+    qrn_tile t;
+    t.matrix = tile[0];
+    t.first = tile[1];
+    t.n_rows =
+        t.matrix < 0 ? 0 : (int)min(((const int32_t *)p.first)[t.matrix + 1] - t.first, (int64_t)p.tile_rows);
+    return t;
+}
+
 /* Tile i of p.n_tiles, of p.tile_rows rows. */
 static __device__ __forceinline__ qrn_tile qrn_tile_at(const qrn_matmul_params &p, int64_t i)
 {
@@ -32,12 +44,7 @@ static __device__ __forceinline__ qrn_tile qrn_tile_at(const qrn_matmul_params &
         t.first = i;
         t.n_rows = 1;
     } else {
-        const int32_t *tile = (const int32_t *)p.tiles + 2 * i;
-        t.matrix = tile[0];
-        t.first = tile[1];
-        t.n_rows = t.matrix < 0 ? 0
-                                : (int)min(((const int32_t *)p.first)[t.matrix + 1] - t.first,
-                                           (int64_t)p.tile_rows);
+        t = qrn_grouped_tile_at(p, i);
     }
     return t;
 }

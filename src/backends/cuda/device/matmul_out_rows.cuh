@@ -7,25 +7,13 @@
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/pipeline.cuh"
 
-/* Where row r of a tile goes; out_stride: bytes from a row of out to the next, 0: they differ. */
-static __device__ __forceinline__ uint64_t qrn_out_row_of_tile(const qrn_matmul_params &p, int64_t out_stride,
-                                                               const qrn_tile &t, int r)
-{
-    const int64_t i = p.ids               ? ((const int32_t *)p.slots)[t.first + r]
-                      : p.n_matrices == 1 ? t.first + r
-                                          : qrn_row_of_tile(p, t, r).i_out;
-    return out_stride ? p.out.data + i * out_stride : (uint64_t)(uintptr_t)qrn_out_row(p, i);
-}
-
-/* n_threads threads, those that multiply, say where the tile's rows go; 0: nowhere. */
-template <int n_tokens>
-static __device__ __forceinline__ void qrn_find_out_rows(const qrn_matmul_params &p, int64_t out_stride,
-                                                         const qrn_tile &tile, int thread, int n_threads,
-                                                         uint64_t *out_rows)
+/* n_threads threads, those that multiply, say where the tile's rows go, row r to row_of(r); 0: nowhere. */
+template <int n_tokens, class RowOf>
+static __device__ __forceinline__ void qrn_find_out_rows(const qrn_tile &tile, int n_threads, int thread, uint64_t *out_rows,
+                                                         const RowOf &row_of)
 {
     qrn_sync_some(1, n_threads); /* the rows of the tile before are done with */
-    if (thread < n_tokens)
-        out_rows[thread] = thread < tile.n_rows ? qrn_out_row_of_tile(p, out_stride, tile, thread) : 0;
+    if (thread < n_tokens) out_rows[thread] = thread < tile.n_rows ? row_of(thread) : 0;
     qrn_sync_some(1, n_threads);
 }
 

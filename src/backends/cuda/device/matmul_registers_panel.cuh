@@ -103,20 +103,20 @@ static __device__ __forceinline__ qrn_pairs_of_block qrn_pairs_of(const qrn_pair
 
 /* --- weights --- */
 
-/* Fragments of block j: first[2 right + down] of its first 16 k, second of the others; b: of both rows. */
-template <int dtype>
+/* Fragments of block j: first[2 right + down] of its first 16 k, second of the others; b: of both rows.  Pairs: qrn_bf16_pairs,
+ * or qrn_f16_pairs (matmul_exact_panel.cuh). */
+template <int dtype, class Pairs = qrn_bf16_pairs>
 static __device__ __forceinline__ void qrn_weights_of_block(const qrn_halfwords &load, int j, const qrn_pairs_of_block (&b)[2],
                                                             uint32_t (&first)[4], uint32_t (&second)[4])
 {
     constexpr qrn_form f = qrn_form_of(dtype);
-    constexpr uint32_t sixteenth = 0x3d803d80u;
     uint32_t q[4];
     if (f.bits == 4 && f.levels == QRN_LEVELS_LINEAR) { /* the upper nibble is sixteen times its code */
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint32_t both = qrn_pair_of_bytes(load.at(j, i % 2, i / 2), 0), d = b[i % 2].d[0], m = b[i % 2].m[0];
-            first[i] = qrn_pair_fma(both & 0x000f000fu, d, m);
-            second[i] = qrn_pair_fma(both & 0x00f000f0u, qrn_pair_multiply(d, sixteenth), m);
+            first[i] = Pairs::fma(both & 0x000f000fu, d, m);
+            second[i] = Pairs::fma(both & 0x00f000f0u, Pairs::multiply(d, Pairs::SIXTEENTH), m);
         }
         return;
     }
@@ -126,8 +126,8 @@ static __device__ __forceinline__ void qrn_weights_of_block(const qrn_halfwords 
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const qrn_pairs_of_block &row = b[i % 2];
-        first[i] = qrn_pair_fma(qrn_pair_of_bytes(q[i % 2], i / 2), row.d[0], row.m[0]);
-        second[i] = qrn_pair_fma(qrn_pair_of_bytes(q[2 + i % 2], i / 2), row.d[1], row.m[1]);
+        first[i] = Pairs::fma(qrn_pair_of_bytes(q[i % 2], i / 2), row.d[0], row.m[0]);
+        second[i] = Pairs::fma(qrn_pair_of_bytes(q[2 + i % 2], i / 2), row.d[1], row.m[1]);
     }
 }
 

@@ -83,6 +83,16 @@ static __device__ __forceinline__ qrn_wgmma_work qrn_wgmma_work_at(const qrn_mat
     return w;
 }
 
+/* Where row r of a tile goes. */
+static __device__ __forceinline__ uint64_t qrn_wgmma_out_row(const qrn_matmul_wgmma_params &p,
+                                                             const qrn_tile &t, int r)
+{
+    const int64_t i = p.job.ids                ? ((const int32_t *)p.job.slots)[t.first + r]
+                      : p.job.n_matrices == 1 ? t.first + r
+                                              : qrn_row_of_tile(p.job, t, r).i_out;
+    return p.out_stride ? p.job.out.data + i * p.out_stride : (uint64_t)(uintptr_t)qrn_out_row(p.job, i);
+}
+
 /* --- four warps copy and decode --- */
 
 /* One thread: x of a stage, and weights in rows. */
@@ -242,7 +252,8 @@ static __device__ __forceinline__ void qrn_wgmma_multiply(const qrn_matmul_wgmma
             qrn_wgmma_store_part<n_tokens>(c, work.tile.n_rows, to + thread);
             continue;
         }
-        qrn_find_out_rows<n_tokens>(p.job, p.out_stride, work.tile, thread, 32 * QRN_MULTIPLIERS, s.out_rows);
+        qrn_find_out_rows<n_tokens>(work.tile, 32 * QRN_MULTIPLIERS, thread, s.out_rows,
+                                    [&](int r) { return qrn_wgmma_out_row(p, work.tile, r); });
         if (work.steps == 0) {
             qrn_store_nan_rows<n_tokens>(n, p.job.w.n, own_rows);
         } else if (n_tokens == 256 && work.is_half) {

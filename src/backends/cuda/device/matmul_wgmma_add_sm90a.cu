@@ -25,6 +25,6 @@ QRN_DEVICE_FUNCTION(qrn_matmul_wgmma_add, 256, 4, qrn_matmul_wgmma_params)
         const int c = first + j, row = 8 * (c / 4) + lane % 4 * 2 + c % 2;
         const int64_t at = n + c % 4 / 2 * 8;
         if (row >= work.tile.n_rows || at >= p.job.w.n) continue;
-        ((float *)(uintptr_t)qrn_out_row_of_tile(p.job, p.out_stride, work.tile, row))[at] = sum[j];
+        ((float *)(uintptr_t)qrn_wgmma_out_row(p, work.tile, row))[at] = sum[j];
     }
 }

@@ -41,6 +41,15 @@ static __device__ __forceinline__ void qrn_mma_f16(float (&c)[4], const uint32_t
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* c = a b of half as many k: registers 0 and 1 of a, 0 of b. */
+static __device__ __forceinline__ void qrn_mma_f16_short(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+                 : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+                 : "r"(a0), "r"(a1), "r"(b), "f"(0.0f));
+}
+
 /* c += a b, of signed bytes; exact. */
 static __device__ __forceinline__ void qrn_mma_s8(int (&c)[4], const uint32_t (&a)[4],
                                                   const uint32_t (&b)[2])
