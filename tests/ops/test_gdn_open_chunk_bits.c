@@ -335,12 +335,72 @@ static void test_one_token_each(void **state)
     each_kernel(2, one_token_each);
 }
 
+/* Calls that a GPU walks in tiles of chunks, which begin and end in the midst of them: two sequences in each, heads of
+ * 128 and sizes that neither pieces of rows nor slices of columns divide. */
+static void tiles(struct qrn_device *dev, const struct qrn_kernel *k)
+{
+    enum { T = 200, N = 2, N_CALLS = 3 };
+    static const struct shape sizes[] = {
+        {1, 2, 128, 128, QRN_HEADS_BLOCK, "two value heads of a key head"},
+        {2, 4, 128, 36, QRN_HEADS_TILED, "a slice of four columns"},
+        {1, 1, 30, 33, QRN_HEADS_BLOCK, "odd rows and columns"},
+    };
+    static const int64_t lengths[N_CALLS][N] = {{5, 40}, {70, 30}, {125, 130}};
+    for (size_t i = 0; is_gpu(dev) && i < sizeof sizes / sizeof *sizes; i++) {
+        const struct shape *z = &sizes[i];
+        const int64_t row = z->n_v_heads * z->d_v;
+        struct mem m = {0};
+        struct rng r = {i + 11};
+        struct sequence alone[N], together[N];
+        struct tokens w[N];
+        struct qrn_tensor out[N];
+        for (int s = 0; s < N; s++) {
+            w[s] = make_tokens(&m, &r, z, T, STRONG);
+            out[s] = mem_tensor(&m, QRN_F32, 3, (const int64_t[]){T, z->n_v_heads, z->d_v});
+            alone[s] = make_sequence(&m, z, false);
+            together[s] = make_sequence(&m, z, s == 0);
+            start(&alone[s], z, (uint64_t)s);
+            start(&together[s], z, (uint64_t)s);
+            feed_to(dev, k, &w[s], &alone[s], T, 1, out[s]);
+        }
+        for (int c = 0; c < N_CALLS; c++) {
+            struct call *call = make_call(&m);
+            const int64_t total = lengths[c][0] + lengths[c][1];
+            const struct tokens all = make_tokens(&m, &r, z, total, STRONG);
+            const struct qrn_tensor got =
+                mem_tensor(&m, QRN_F32, 3, (const int64_t[]){total, z->n_v_heads, z->d_v});
+            for (int s = 0; s < N; s++) {
+                copy_tokens(&all, call->seq_begin[s], &w[s], together[s].position, lengths[c][s]);
+                call_add(call, s, &together[s], lengths[c][s]);
+            }
+            call_finish(call, N, &all, got);
+            run(dev, k, &call->args);
+            for (int s = 0; s < N; s++) {
+                if (memcmp((float *)got.data + call->seq_begin[s] * row,
+                           (float *)out[s].data + together[s].position * row,
+                           (size_t)(lengths[c][s] * row) * sizeof(float)) != 0)
+                    fail_msg("%s, %s: sequence %d differs in call %d", k->name, z->why, s, c);
+                together[s].position += (int32_t)lengths[c][s];
+            }
+        }
+        for (int s = 0; s < N; s++) assert_same(z, &alone[s], &together[s], out[s], out[s], z->why);
+        mem_free_all(&m);
+    }
+}
+
+static void test_tiles(void **state)
+{
+    (void)state;
+    each_kernel(2, tiles);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_splits),    cmocka_unit_test(test_batch),
         cmocka_unit_test(test_uneven),    cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_untouched), cmocka_unit_test(test_one_token_each),
+        cmocka_unit_test(test_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

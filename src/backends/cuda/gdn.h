@@ -53,6 +53,11 @@ qrn_gdn_open_chunk_params(const struct qrn_gdn_open_chunk_args *args, int64_t wi
 bool qrn_cuda_gdn_is_few(const struct qrn_gdn_open_chunk_args *args, int64_t n_multiprocessors);
 struct qrn_cuda_grid qrn_cuda_gdn_few_grid(const struct qrn_gdn_open_chunk_args *args);
 
+/* A head's slice of a sequence each. */
+int64_t qrn_gdn_open_n_blocks(const struct qrn_gdn_open_chunk_params *p);
+/* Keys and G of all sequences' last chunks join their open rows: every block has read the old by now. */
+void qrn_gdn_open_keep(struct qrn_cuda_stream *s, struct qrn_gdn_open_chunk_params *p);
+
 /* cuda.gdn_open_chunk.steps, which takes any sizes of f32. */
 void qrn_gdn_open_run_steps(void *stream, const void *args);
 

@@ -23,13 +23,12 @@ struct qrn_gdn_open_chunk_params qrn_gdn_open_chunk_params(const struct qrn_gdn_
                                               .scale = a->scale};
 }
 
-static int64_t n_blocks_of(const struct qrn_gdn_open_chunk_params *p)
+int64_t qrn_gdn_open_n_blocks(const struct qrn_gdn_open_chunk_params *p)
 {
     return p->x.sequences.n_seqs * p->x.heads.n_v * p->n_slices;
 }
 
-/* Keys and G of all sequences' last chunks join their open rows: every block has read the old by now. */
-static void keep(struct qrn_cuda_stream *s, struct qrn_gdn_open_chunk_params *p)
+void qrn_gdn_open_keep(struct qrn_cuda_stream *s, struct qrn_gdn_open_chunk_params *p)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_open_step, "qrn_gdn_open_keep",
                                                0};
@@ -64,11 +63,11 @@ static void run_tiles(void *stream, const void *args)
     struct qrn_gdn_open_chunk_params p = qrn_gdn_open_chunk_params(args, QRN_GDN_TILE_COLUMNS);
     p.keeps_later = 1;
     qrn_cuda_launch(stream, &f,
-                    (struct qrn_cuda_grid){.n_blocks = n_blocks_of(&p),
+                    (struct qrn_cuda_grid){.n_blocks = qrn_gdn_open_n_blocks(&p),
                                            .n_threads = QRN_GDN_TILE_THREADS,
                                            .shared_bytes = tile_bytes(p.x.d_k)},
                     &p);
-    keep(stream, &p);
+    qrn_gdn_open_keep(stream, &p);
 }
 
 const struct qrn_kernel qrn_cuda_gdn_open_chunk_tiles = {
@@ -103,8 +102,9 @@ void qrn_gdn_open_run_steps(void *stream, const void *args)
     p.numbers_stay = s->numbers_stay;
     qrn_cuda_launch(
         stream, cut ? &narrow : &wide,
-        (struct qrn_cuda_grid){.n_blocks = n_blocks_of(&p), .n_threads = cut ? 128 : 192}, &p);
-    if (p.keeps_later) keep(stream, &p);
+        (struct qrn_cuda_grid){.n_blocks = qrn_gdn_open_n_blocks(&p), .n_threads = cut ? 128 : 192},
+        &p);
+    if (p.keeps_later) qrn_gdn_open_keep(stream, &p);
 }
 
 const struct qrn_kernel qrn_cuda_gdn_open_chunk_steps = {

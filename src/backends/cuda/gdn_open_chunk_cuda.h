@@ -14,6 +14,9 @@ enum {
     QRN_GDN_TILE_THREADS = 256,
     QRN_GDN_TILE_STRIDE = 68, /* floats from a row of turned keys to the next: few bank conflicts */
     QRN_GDN_TILE_MAX_KEY = 128,
+    QRN_GDN_EXACT_BYTES = 163 * 1024,
+    QRN_GDN_PRODUCTS_THREADS = 160,
+    QRN_GDN_PRODUCTS_BYTES = 2 * QRN_CUDA_GDN_CHUNK * QRN_GDN_TILE_MAX_KEY * 4,
     QRN_GDN_FEW_BYTES = 59392, /* of a block of gdn_open_few, which has 32 columns of a head */
     QRN_GDN_FEW_ALIGNMENT = 1024, /* wherever copies are boxes of a map */
     QRN_GDN_TOKEN_MOST_BYTES = 220 * 1024, /* of those of gdn_token that a multiprocessor has at once */
@@ -39,6 +42,18 @@ struct qrn_gdn_open_chunk_params {
     int32_t keeps_later;  /* keys and G are left to qrn_gdn_open_keep */
     int32_t numbers_stay; /* tables are there before what was launched before is done (launch.h) */
     int32_t settled;      /* states and rows too */
+};
+
+/* Of a chunk and key head: k_s k_row and k_s q_row at [row][s] for s up to row; what is behind the next multiple of
+ * four is not there. */
+struct qrn_gdn_products {
+    float kk[QRN_CUDA_GDN_CHUNK][QRN_CUDA_GDN_CHUNK], kq[QRN_CUDA_GDN_CHUNK][QRN_CUDA_GDN_CHUNK];
+};
+
+/* Sequence s has chunks from number seq_begin / 64 + 2 * s on, each of them all key heads. */
+struct qrn_gdn_exact_params {
+    struct qrn_gdn_open_chunk_params c;
+    struct qrn_gdn_products *products;
 };
 
 QRN_PARAMS_END

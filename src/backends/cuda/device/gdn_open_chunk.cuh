@@ -52,6 +52,32 @@ struct gdn_segment {
     }
 };
 
+/* What is made of a call's chunks before they are walked has numbers: those of a sequence are from here on. */
+static __device__ __forceinline__ int64_t gdn_first_number(const gdn_sequence &q)
+{
+    return q.begin / GDN_CHUNK + 2 * q.s;
+}
+
+/* The chunk of a number, if there is one. */
+static __device__ bool gdn_find_chunk(const qrn_gdn_open_chunk_params &p, int64_t number,
+                                      gdn_sequence *q, int *wave)
+{
+    const qrn_ragged &r = p.x.sequences;
+    int64_t low = 0, high = r.n_seqs; /* the last sequence whose first number is not above */
+    while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        const int64_t begin = qrn_clamp(r.seq_begin[middle], 0, r.n_tokens);
+        if (begin / GDN_CHUNK + 2 * middle <= number)
+            low = middle;
+        else
+            high = middle;
+    }
+    if (r.n_seqs == 0) return false;
+    q->find(p, low);
+    *wave = (int)(number - gdn_first_number(*q));
+    return !q->unknown && *wave >= 0 && *wave < q->n_segments();
+}
+
 /* exp(G_t - G_s). */
 static __device__ __forceinline__ float gdn_decay(double t, double s)
 {

@@ -315,26 +315,6 @@ struct preparer {
     }
 };
 
-/* The chunk of a number, if there is one. */
-static __device__ bool find_chunk(const qrn_gdn_open_chunk_params &p, int64_t number,
-                                  gdn_sequence *q, int *wave)
-{
-    const qrn_ragged &r = p.x.sequences;
-    int64_t low = 0, high = r.n_seqs; /* the last sequence whose first number is not above */
-    while (high - low > 1) {
-        const int64_t middle = (low + high) / 2;
-        const int64_t begin = qrn_clamp(r.seq_begin[middle], 0, r.n_tokens);
-        if (begin / GDN_CHUNK + 2 * middle <= number)
-            low = middle;
-        else
-            high = middle;
-    }
-    if (r.n_seqs == 0) return false;
-    q->find(p, low);
-    *wave = (int)(number - gdn_first_number(*q));
-    return !q->unknown && *wave >= 0 && *wave < q->n_segments();
-}
-
 /* Keys of open rows in their place, from this key head's. */
 static __device__ __forceinline__ void place_open_keys(void *tile, const float *keys, int open)
 {
@@ -377,7 +357,7 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, 4, qrn_gdn_wgmma_params)
                   of_wave = item - number * (int)p.n_k_heads;
     preparer x{p.c, z, {}, (int)p.first_k_head + of_wave};
     if (threadIdx.x == 0) {
-        exists = find_chunk(p.c, number, &sequence, &wave);
+        exists = gdn_find_chunk(p.c, number, &sequence, &wave);
         if (exists) z.before.find(p.c, sequence, wave);
         qrn_barrier_init(&full, 1);
         qrn_barriers_are_ready();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * gdn_open_chunk for many tokens: bound by FMA in float32.  A block walks the chunks of a sequence with
- * 32 columns of a head's state, which stay in shared memory.  For a chunk's 64 rows at once: S0 k, S0 q,
+ * gdn_open_chunk for many tokens, where gdn_open_exact_sm90a.cu does not run: bound by FMA in float32.  A
+ * block walks the chunks of a sequence with 32 columns of a head's state, which stay in shared memory.  For a chunk's 64 rows at once: S0 k, S0 q,
  * k k and k q, each thread 48 sums; then rows in registers, a column a lane and 8 rows a warp, from
  * which the u of 8 rows after 8 are taken away as they become known (right-looking); then the new
  * state.  Each sum ascends as a step of one token has it, so the bits are the same.  Turned queries

@@ -31,11 +31,6 @@ struct gdn_rows_of_sequence {
     }
 };
 
-static __device__ __forceinline__ int64_t gdn_first_number(const gdn_sequence &q)
-{
-    return q.begin / GDN_CHUNK + 2 * q.s;
-}
-
 static __device__ __forceinline__ int64_t gdn_value_head(const qrn_gdn_heads &h, int64_t kh,
                                                          int64_t i)
 {
