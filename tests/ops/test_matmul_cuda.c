@@ -68,7 +68,7 @@ static void check(struct qrn_device *dev, size_t t, enum qrn_activation_type act
         a.scales = a.biases = (struct qrn_tensor){0};
         a.layout = QRN_LAYOUT_PACKED;
         const size_t n_run = run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, what);
-        assert_int_equal(n_run, n_rows <= 4 || (n_rows > 32 && n_rows <= 64) ? 3 : 2);
+        assert_int_equal(n_run, n_rows <= 4 ? 3 : 2);
         if (k % 128 == 0) {
             a.x = rounded(&m, dev, x, QRN_Q8_ACT);
             run_kernels(dev, QRN_OP_matmul, &a, &a.out, want, what);

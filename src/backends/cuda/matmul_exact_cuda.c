@@ -10,8 +10,10 @@ QRN_CUDA_IMAGE(matmul_exact_blocks_sm90a);
 QRN_CUDA_IMAGE(matmul_exact_k_sm90a);
 QRN_CUDA_IMAGE(matmul_exact_mlx_sm90a);
 
-/* Where any order is allowed bf16 weights are matmul_wgmma_cuda.c's.  Fewer rows of x than LEAST, or LEAST_PACKED, are others' work.  BAND: tiles of x. */
-enum { LEAST = 65, LEAST_PACKED = 33, BAND = 8, ALIGNED = 1024 };
+/* Where any order is allowed bf16 weights are matmul_wgmma_cuda.c's.  Fewer rows of x than LEAST are others' work, but where
+ * packed weights have so many rows (LEAST_WEIGHTS) that half of a large device's multiprocessors have a tile: then fewer than
+ * LEAST_PACKED.  BAND: tiles of x. */
+enum { LEAST = 65, LEAST_PACKED = 33, LEAST_WEIGHTS = 8192, BAND = 8, ALIGNED = 1024 };
 
 /* Functions of one and of two blocks of 64 rows of weights for a team. */
 #define EXACT(file, NAME)                                                                   \
@@ -62,8 +64,11 @@ static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
     const int64_t n_rows = p->ids ? p->n_slots : p->most_rows;
     if (!ok || p->w.k <= 0 || is_huge(p) || !exact_of[p->w.dtype][0].name) return false;
-    if ((!p->ids && p->n_matrices != 1) || qrn_one_stride(&p->out_shape, &p->out) == 0) return false;
-    if (p->w.packed) return p->acts == QRN_ACTS_Q8 && n_rows >= LEAST_PACKED;
+    if ((!p->ids && p->n_matrices != 1) || qrn_one_stride(&p->out_shape, &p->out) == 0)
+        return false;
+    if (p->w.packed)
+        return p->acts == QRN_ACTS_Q8 &&
+               n_rows >= (p->ids || p->w.n >= LEAST_WEIGHTS ? LEAST_PACKED : LEAST);
     return p->acts == QRN_ACTS_BF16 && !p->any_order && n_rows >= LEAST && qrn_cuda_can_map_w(p);
 }
 
@@ -138,7 +143,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 
 static const char serves[] =
     "bf16 weights in rows, bf16 activations, more than 64 rows of x; packed weights, 8-bit "
-    "activations, more than 32";
+    "activations";
 
 QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul, exact, QRN_CUDA_SM90, takes, scratch, run, serves);
 QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul_id, exact, QRN_CUDA_SM90, takes, scratch, run, serves);
