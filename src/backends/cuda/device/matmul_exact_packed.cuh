@@ -7,9 +7,9 @@
  * weights each, 32 k at a time, from registers, to which a warp decodes its sixteen rows while those before are multiplied.
  * One thread copies stages of 128 k: codes of x by a map, their scales and sums, the panels of four groups of 32 rows.
  *
- * With 128 k under one scale (Q4_K) the tensor cores take 512 cycles for a team's panel, in which each of its warps issues 260
- * instructions to decode and 250 to scale sums; with scales of 32 k (Q4_0) 350 to scale them.  Both teams' share a
- * scheduler: instructions bound as much as tensor cores do. */
+ * A team's panel takes the tensor cores 512 cycles (Q6_K and IQ4_XS twice that), in which each of its warps issues some 550
+ * instructions to decode and to scale sums, and warps of both teams share a scheduler: instructions bound as much as tensor
+ * cores do. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_EXACT_PACKED_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_EXACT_PACKED_CUH
 
