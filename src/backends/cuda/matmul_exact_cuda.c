@@ -141,9 +141,8 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                     &p);
 }
 
-static const char serves[] =
-    "bf16 weights in rows, bf16 activations, more than 64 rows of x; packed weights, 8-bit "
-    "activations";
+static const char serves[] = "many rows of x: bf16 weights in rows, bf16 activations; packed "
+                             "weights, 8-bit activations";
 
 QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul, exact, QRN_CUDA_SM90, takes, scratch, run, serves);
 QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul_id, exact, QRN_CUDA_SM90, takes, scratch, run, serves);

@@ -7,6 +7,19 @@
 #include "backends/cuda/device/wgmma.cuh"
 #include "backends/cuda/matmul_exact_cuda.h"
 
+/* A ring of n stages, which one thread fills and all that multiply give back; all threads of the block. */
+static __device__ __forceinline__ void qrn_exact_make_ring(qrn_barrier *full, qrn_barrier *empty, int n)
+{
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < n; i++) {
+            qrn_barrier_init(&full[i], 1);
+            qrn_barrier_init(&empty[i], QRN_EXACT_MULTIPLIERS / 32 * QRN_WARP_ARRIVALS);
+        }
+        qrn_barriers_are_ready();
+    }
+    __syncthreads();
+}
+
 /* A tile of x and one of weights; n_panels 0: nothing is multiplied. */
 struct qrn_exact_work {
     qrn_tile tile;

@@ -117,14 +117,7 @@ template <int BLOCKS> static __device__ __forceinline__ void matmul_exact(const 
     __shared__ qrn_barrier full[STAGES], empty[STAGES];
     __shared__ uint64_t out_rows[QRN_EXACT_X];
     const exact_ring<BLOCKS> s = {(char *)qrn_align_shared(memory, QRN_ATOM), full, empty};
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) {
-            qrn_barrier_init(&full[i], 1);
-            qrn_barrier_init(&empty[i], MULTIPLIERS * QRN_WARP_ARRIVALS);
-        }
-        qrn_barriers_are_ready();
-    }
-    __syncthreads();
+    qrn_exact_make_ring(full, empty, STAGES);
     /* Registers of 384 threads: 64512. */
     if (qrn_warp() >= MULTIPLIERS) {
         qrn_registers_fewer<24>();

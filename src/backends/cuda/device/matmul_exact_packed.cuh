@@ -259,14 +259,7 @@ template <int dtype> static __device__ __forceinline__ void qrn_matmul_exact(con
     __shared__ qrn_barrier full[QRN_EXACT_MOST_STAGES], empty[QRN_EXACT_MOST_STAGES];
     __shared__ uint64_t out_rows[QRN_EXACT_X];
     const qrn_exact_ring ring = {(char *)qrn_align_shared(memory, QRN_ATOM), full, empty, p.stage_bytes};
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < p.n_stages; i++) {
-            qrn_barrier_init(&full[i], 1);
-            qrn_barrier_init(&empty[i], MULTIPLIERS * QRN_WARP_ARRIVALS);
-        }
-        qrn_barriers_are_ready();
-    }
-    __syncthreads();
+    qrn_exact_make_ring(full, empty, p.n_stages);
     /* Registers of 384 threads: 64512. */
     if (qrn_warp() >= MULTIPLIERS) {
         qrn_registers_fewer<24>();
