@@ -108,9 +108,11 @@ static inline void start(struct sequence *s, const struct shape *z, uint64_t see
     s->position = 0;
 }
 
+enum { MOST_OF_A_CALL = 9 };
+
 struct call {
-    uint64_t state[8][3], rows[8][2];
-    int32_t seq_begin[9], position[8];
+    uint64_t state[MOST_OF_A_CALL][3], rows[MOST_OF_A_CALL][2];
+    int32_t seq_begin[MOST_OF_A_CALL + 1], position[MOST_OF_A_CALL];
     struct qrn_gdn_open_chunk_args args;
 };
 

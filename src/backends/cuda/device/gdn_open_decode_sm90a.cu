@@ -155,7 +155,12 @@ struct decode_worker {
             row(t);
         else
             keep(t);
-        if (warp < KEEP_WARP) qrn_sync_some(1, KEEP_WARP * 32); /* coefficients are there */
+        /* Coefficients are there for columns; on the edge what keys decay by is for all, of whom some may have come from
+         * the head before while others are still there: a barrier of its own. */
+        if (t.next)
+            qrn_sync_some(3, WORKERS);
+        else if (warp < KEEP_WARP)
+            qrn_sync_some(1, KEEP_WARP * 32);
         const float u = warp < ROWS_WARP ? column(t, sum) : 0.0f;
         if (t.next) edge(t, u);
         n_stages += stages_of(t);
