@@ -75,38 +75,8 @@ INLINE void dot(const struct matmul_form f, __m256i *sums, const __m256i v[8], c
 }
 
 #include "backends/cpu/avx2/matmul_q8_avx2.inc"
-#include "backends/cpu/avx2/matmul_panels_avx2.h"
-
-#define X(NAME, bits, blocks, head, sub, offset, levels)                                        \
-    static void many_##NAME(const struct drive *d, int64_t i, int64_t g, int64_t r,             \
-                            int64_t n_rows, int64_t k0, const struct matmul_tile *t, char *own) \
-    {                                                                                           \
-        const struct matmul_form f = {bits, blocks, head, sub, offset, levels};                 \
-        panel_walk(f, d, i, g, r, n_rows, k0, t, own);                                          \
-    }
-MATMUL_FORMS(X)
-#undef X
-
-static void (*const manys[QRN_DTYPE_COUNT])(const struct drive *, int64_t, int64_t, int64_t,
-                                            int64_t, int64_t, const struct matmul_tile *,
-                                            char *) = {
-#define X(NAME, bits, blocks, head, sub, offset, levels) [QRN_##NAME] = many_##NAME,
-    MATMUL_FORMS(X)
-#undef X
-};
-
-static struct matmul_unit unit(const struct matmul_job *j)
-{
-    struct matmul_unit u = unit_256(j);
-    if (j->most_rows < MANY_ROWS) return u;
-    u.many = manys[j->w->dtype];
-    u.many_rows = MANY_ROWS;
-    u.many_groups = PANEL_GROUPS;
-    u.many_step = MOST_ROWS;
-    u.many_k = PANEL_K;
-    u.many_bytes = sizeof(struct panels);
-    return u;
-}
+#include "backends/cpu/avx2/matmul_tiles_avx2.h"
+#include "backends/cpu/avx2/matmul_many_avx2.inc"
 
 static const char serves[] = "rounded activations: products of bytes, widened; exact sums";
 

@@ -1,26 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Integer sums of vpdpbusd, for few rows of x and for many: what makes weights unsigned, and how sums of blocks are
- * added up. */
+ * Integer sums of vpdpbusd, for few rows of x and for many: how sums of blocks are added up. */
 #ifndef QUERN_MATMUL_SUMS_AVX512VNNI_H
 #define QUERN_MATMUL_SUMS_AVX512VNNI_H
 
 #include "backends/cpu/matmul_codes_avx512.h"
-
-/* vpdpbusd wants weights unsigned. */
-INLINE int bias_of(const struct matmul_form f)
-{
-    return f.levels == LEVELS_IQ4 ? 128 : f.levels == LEVELS_FP4 ? 12 : f.offset;
-}
-
-/* Whether sums of 128 k times small integers are below 2^24: floats hold them exactly, and multiply
- * and add at once. */
-INLINE bool float_sums(const struct matmul_form f)
-{
-    const int s = f.sub == SUB_SCALE_MIN ? 63 : f.sub == SUB_HALVES_MIN ? 15 : 32;
-    const int level = (1 << f.bits) - 1;
-    if (f.sub == SUB_NONE || f.levels != LEVELS_LINEAR || f.bits == 6) return false;
-    return 128 * 127 * level * s < 1 << 24;
-}
+#include "backends/cpu/matmul_vnni.h"
 
 INLINE __m512 float_sum(const struct matmul_form f, __m512i sum)
 {

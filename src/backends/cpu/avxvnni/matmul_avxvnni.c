@@ -5,13 +5,8 @@
 #include "backends/cpu/avx2/q8_act_avx2.h"
 #include "backends/cpu/avx2/vec_avx2.h"
 #include "backends/cpu/matmul_drive.h"
+#include "backends/cpu/matmul_vnni.h"
 #include "backends/cpu/unroll.h"
-
-/* vpdpbusd wants weights unsigned. */
-INLINE int bias_of(const struct matmul_form f)
-{
-    return f.levels == LEVELS_IQ4 ? 128 : f.levels == LEVELS_FP4 ? 12 : f.offset;
-}
 
 INLINE __m256i entering(const struct matmul_form f, __m256i v)
 {
@@ -41,11 +36,8 @@ INLINE void dot(const struct matmul_form f, __m256i *sums, const __m256i v[8], c
 }
 
 #include "backends/cpu/avx2/matmul_q8_avx2.inc"
-
-static struct matmul_unit unit(const struct matmul_job *j)
-{
-    return unit_256(j);
-}
+#include "backends/cpu/avxvnni/matmul_tiles_avxvnni.h"
+#include "backends/cpu/avx2/matmul_many_avx2.inc"
 
 static const char serves[] = "rounded activations: vpdpbusd on 256 bits, exact sums";
 
