@@ -39,7 +39,7 @@ struct decode_worker {
     __device__ void leave(int i, int n)
     {
         __syncwarp();
-        if (lane < n) qrn_barrier_arrive(&z.empty[(n_stages + i) % STAGES]);
+        for (int k = lane; k < n * QRN_WARP_ARRIVALS; k += 32) qrn_barrier_arrive(&z.empty[(n_stages + i) % STAGES]);
     }
 
     __device__ static double G_of(const decode_item &t)
@@ -175,8 +175,7 @@ struct decode_worker {
             const decode_item &t = z.item[n_items % ITEMS];
             others |= t.kind == OTHER;
             if (t.kind == ONE_TOKEN) token(t);
-            __syncwarp();
-            if (lane == 0) qrn_barrier_arrive(&z.item_empty[n_items % ITEMS]);
+            qrn_barrier_arrive_warp(&z.item_empty[n_items % ITEMS]);
         }
         return others;
     }
@@ -187,11 +186,11 @@ static __device__ __forceinline__ void decode_begin(decode_shared &z)
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             qrn_barrier_init(&z.full[i], 32);
-            qrn_barrier_init(&z.empty[i], 8);
+            qrn_barrier_init(&z.empty[i], 8 * QRN_WARP_ARRIVALS);
         }
         for (int i = 0; i < ITEMS; i++) {
             qrn_barrier_init(&z.item_full[i], 2);
-            qrn_barrier_init(&z.item_empty[i], 8);
+            qrn_barrier_init(&z.item_empty[i], 8 * QRN_WARP_ARRIVALS);
         }
         qrn_barriers_are_ready();
     }
