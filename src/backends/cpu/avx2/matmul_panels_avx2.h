@@ -17,8 +17,8 @@ enum {
     MANY_ROWS = 12 /* fewer of one matrix are not worth unpacking its weights for */
 };
 
-/* A group, two halves of 8 rows side by side: codes as the tile wants them; small integers of 32 k or their
- * halves, as panel_factor makes them; pairs for bias and minima, where panel_pairs those of block b and the
+/* A group, two halves of 8 rows side by side: codes as they enter; small integers of 32 k or their
+ * halves, as the tile wants them; pairs for bias and minima, where panel_pairs those of block b and the
  * next one's at b; where a head begins or goes on, every four blocks at least, its d and m. */
 struct weight_panel {
     __m256i codes[PANEL_BLOCKS][8][2];
@@ -43,8 +43,9 @@ struct row_panel {
 typedef __m256 panel_sums[PANEL_ROWS][2];
 
 /* A panel against a group, n_blocks blocks, `run` of them under one head; added to total, or new. */
-typedef void panel_tile_fn(const struct matmul_form f, const struct weight_panel *w, const struct row_panel *x,
-                           int64_t n_blocks, const int run, bool begin, panel_sums *total);
+typedef void panel_tile_fn(const struct matmul_form f, const struct weight_panel *w,
+                           const struct row_panel *x, int64_t n_blocks, const int run, bool begin,
+                           panel_sums *total);
 /* Small integers as the tile wants them. */
 typedef __m256i panel_factor_fn(const struct matmul_form f, __m256i s);
 
@@ -92,8 +93,8 @@ INLINE void panel_unpack(const struct matmul_form f, const char *w, int64_t k, c
 }
 
 /* The sums of minima of row r, the run of blocks from b on. */
-INLINE __m256i panel_minima(const struct matmul_form f, const struct weight_panel *w, const struct row_panel *x, int64_t b,
-                            const int run, int r, int half)
+INLINE __m256i panel_minima(const struct matmul_form f, const struct weight_panel *w,
+                            const struct row_panel *x, int64_t b, const int run, int r, int half)
 {
     const int step = panel_pairs(f, run) ? 2 : 1;
     const int16_t *sums = step == 2 ? &x->sums[r][b] : &x->acts[r][b / 4].sum[b % 4 * 2];
@@ -105,25 +106,28 @@ INLINE __m256i panel_minima(const struct matmul_form f, const struct weight_pane
 }
 
 /* What a run of blocks from b on adds to p: integer sums, without their bias, times d, and minima. */
-INLINE __m256 panel_finish(const struct matmul_form f, __m256 p, __m256 isum, const struct weight_panel *w,
-                           const struct row_panel *x, int64_t b, const int run, int r, int half)
+INLINE __m256 panel_finish(const struct matmul_form f, __m256 p, __m256 isum,
+                           const struct weight_panel *w, const struct row_panel *x, int64_t b,
+                           const int run, int r, int half)
 {
     p = _mm256_fmadd_ps(isum, w->d[b][half], p);
     if (!matmul_has_min(&f)) return p;
-    if (f.sub == SUB_NONE) return _mm256_fmadd_ps(_mm256_set1_ps(x->run_sums[r][b]), w->m[b][half], p);
-    return _mm256_fnmadd_ps(_mm256_cvtepi32_ps(panel_minima(f, w, x, b, run, r, half)), w->m[b][half], p);
+    if (f.sub == SUB_NONE)
+        return _mm256_fmadd_ps(_mm256_set1_ps(x->run_sums[r][b]), w->m[b][half], p);
+    return _mm256_fnmadd_ps(_mm256_cvtepi32_ps(panel_minima(f, w, x, b, run, r, half)),
+                            w->m[b][half], p);
 }
 
 /* 128 k of x, block b on, times d: added to what there is, or new. */
-INLINE void panel_end(const struct row_panel *x, int64_t b, bool begin, __m256 p[PANEL_ROWS][2], panel_sums *total)
+INLINE void panel_end(const struct row_panel *x, int64_t b, bool begin, __m256 p[PANEL_ROWS][2],
+                      panel_sums *total)
 {
     UNROLL
-    for (int r = 0; r < PANEL_ROWS; r++)
-        UNROLL
-        for (int half = 0; half < 2; half++) {
-            const __m256 acc = begin && b == 0 ? _mm256_setzero_ps() : (*total)[r][half];
-            (*total)[r][half] = _mm256_fmadd_ps(p[r][half], _mm256_set1_ps(x->acts[r][b / 4].d), acc);
-        }
+    for (int r = 0; r < PANEL_ROWS; r++) UNROLL
+    for (int half = 0; half < 2; half++) {
+        const __m256 acc = begin && b == 0 ? _mm256_setzero_ps() : (*total)[r][half];
+        (*total)[r][half] = _mm256_fmadd_ps(p[r][half], _mm256_set1_ps(x->acts[r][b / 4].d), acc);
+    }
 }
 
 /* Finished sums to the rows they belong to: n_rows rows from r on. */
@@ -140,15 +144,18 @@ INLINE void panel_store(const struct drive *d, int64_t i, int64_t g, int64_t r, 
 }
 
 /* What is worked out of sums of row r, 128 k from block b on. */
-INLINE void panel_row_sums(const struct matmul_form f, const int64_t blocks, int64_t b, int r, struct row_panel *out)
+INLINE void panel_row_sums(const struct matmul_form f, const int64_t blocks, int64_t b, int r,
+                           struct row_panel *out)
 {
     const __m128i halves = _mm_loadu_si128((const void *)out->acts[r][b / 4].sum);
     __m128i sums = _mm_madd_epi16(halves, _mm_set1_epi16(1));
     if (bias_of(f) && matmul_has_halves(&f))
-        _mm256_storeu_si256((void *)&out->starts[r][2 * b],
-                            _mm256_mullo_epi32(_mm256_cvtepi16_epi32(halves), _mm256_set1_epi32(-bias_of(f))));
+        _mm256_storeu_si256(
+            (void *)&out->starts[r][2 * b],
+            _mm256_mullo_epi32(_mm256_cvtepi16_epi32(halves), _mm256_set1_epi32(-bias_of(f))));
     else if (bias_of(f))
-        _mm_storeu_si128((void *)&out->starts[r][b], _mm_mullo_epi32(sums, _mm_set1_epi32(-bias_of(f))));
+        _mm_storeu_si128((void *)&out->starts[r][b],
+                         _mm_mullo_epi32(sums, _mm_set1_epi32(-bias_of(f))));
     if (!matmul_has_min(&f)) return;
     if (f.sub == SUB_NONE) {
         if (blocks > 1) sums = _mm_add_epi32(sums, _mm_shuffle_epi32(sums, 0xb1));
@@ -160,8 +167,8 @@ INLINE void panel_row_sums(const struct matmul_form f, const int64_t blocks, int
 }
 
 /* Rows r and on of those that matrix i meets, then zeros; columns k0 .. k0 + k - 1. */
-INLINE void panel_rows(const struct matmul_form f, const int64_t blocks, const struct drive *d, int64_t i, int64_t r,
-                       int64_t k0, int64_t k, struct row_panel *out)
+INLINE void panel_rows(const struct matmul_form f, const int64_t blocks, const struct drive *d,
+                       int64_t i, int64_t r, int64_t k0, int64_t k, struct row_panel *out)
 {
     const int64_t n_rows = matmul_n_rows(d->j, i) - r;
     const size_t n_acts = (size_t)((k + QRN_Q8_ACT_BLOCK - 1) / QRN_Q8_ACT_BLOCK);
@@ -179,8 +186,9 @@ INLINE void panel_rows(const struct matmul_form f, const int64_t blocks, const s
 
 /* A walk with as many blocks under a head. */
 INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, panel_factor_fn factor,
-                          panel_tile_fn tile, const struct drive *d, int64_t i, int64_t g, int64_t r,
-                          int64_t n_rows, int64_t k0, const struct matmul_tile *t, struct panels *own)
+                          panel_tile_fn tile, const struct drive *d, int64_t i, int64_t g,
+                          int64_t r, int64_t n_rows, int64_t k0, const struct matmul_tile *t,
+                          struct panels *own)
 {
     const int n_panels = (int)((n_rows + PANEL_ROWS - 1) / PANEL_ROWS);
     for (int c = 0; c < t->n_groups; c++)
@@ -194,7 +202,8 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
                 const char *sums = (const char *)&own->sums[p + s][c];
                 for (size_t at = 0; at < sizeof(panel_sums) && !t->begin; at += 64)
                     _mm_prefetch(sums + at, _MM_HINT_T0); /* wanted at the tile's end */
-                tile(f, &own->w[c], &own->x[s], t->k / 32, blocks < 4 ? (int)blocks : 4, t->begin, &own->sums[p + s][c]);
+                tile(f, &own->w[c], &own->x[s], t->k / 32, blocks < 4 ? (int)blocks : 4, t->begin,
+                     &own->sums[p + s][c]);
             }
     }
     if (k0 + t->k == d->j->k) panel_store(d, i, g, r, n_rows, t, own);
@@ -202,8 +211,8 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
 
 /* matmul_unit's many. */
 INLINE void panel_walk(const struct matmul_form f, panel_factor_fn factor, panel_tile_fn tile,
-                       const struct drive *d, int64_t i, int64_t g, int64_t r, int64_t n_rows, int64_t k0,
-                       const struct matmul_tile *t, char *memory)
+                       const struct drive *d, int64_t i, int64_t g, int64_t r, int64_t n_rows,
+                       int64_t k0, const struct matmul_tile *t, char *memory)
 {
     struct panels *own = (struct panels *)(void *)memory;
     if (f.blocks)

@@ -15,8 +15,8 @@ INLINE __m256i tile_factor(const struct matmul_form f, __m256i s)
 }
 
 /* Adds the products of block b with 32 k of the rows, those of the first at x. */
-INLINE void tile_block(const struct matmul_form f, const struct weight_panel *w, int64_t b, const int8_t *x,
-                       __m256i isum[PANEL_ROWS][2])
+INLINE void tile_block(const struct matmul_form f, const struct weight_panel *w, int64_t b,
+                       const int8_t *x, __m256i isum[PANEL_ROWS][2])
 {
     enum { NEXT_ROW = sizeof((struct row_panel *)0)->acts[0] };
     const int most = vectors_in_16_bits(f);
@@ -44,7 +44,8 @@ INLINE void tile_block(const struct matmul_form f, const struct weight_panel *w,
 }
 
 /* Where the sums of a run of blocks from b on begin: at what takes the bias off, without small integers. */
-INLINE __m256i tile_start(const struct matmul_form f, const struct row_panel *x, int64_t b, const int run, int r)
+INLINE __m256i tile_start(const struct matmul_form f, const struct row_panel *x, int64_t b,
+                          const int run, int r)
 {
     int32_t start = 0;
     for (int i = 0; i < run && bias_of(f) && f.sub == SUB_NONE; i++) start += x->starts[r][b + i];
@@ -52,27 +53,33 @@ INLINE __m256i tile_start(const struct matmul_form f, const struct row_panel *x,
 }
 
 /* The sums of a run of blocks as floats. */
-INLINE __m256 tile_sum(const struct matmul_form f, const struct weight_panel *w, const struct row_panel *x, int64_t b,
-                       const int run, int r, int half, __m256i isum)
+INLINE __m256 tile_sum(const struct matmul_form f, const struct weight_panel *w,
+                       const struct row_panel *x, int64_t b, const int run, int r, int half,
+                       __m256i isum)
 {
     for (int i = 0; i < run && bias_of(f) && f.sub != SUB_NONE; i++)
-        isum = add_pairs(isum, broadcast_256(&x->acts[r][b / 4].sum[(b + i) % 4 * 2]), w->pairs[b + i][half].bias);
+        isum = add_pairs(isum, broadcast_256(&x->acts[r][b / 4].sum[(b + i) % 4 * 2]),
+                         w->pairs[b + i][half].bias);
     return _mm256_cvtepi32_ps(isum);
 }
 
-INLINE void tile(const struct matmul_form f, const struct weight_panel *w, const struct row_panel *x, int64_t n_blocks,
-                 const int run, bool begin, panel_sums *total)
+INLINE void tile(const struct matmul_form f, const struct weight_panel *w,
+                 const struct row_panel *x, int64_t n_blocks, const int run, bool begin,
+                 panel_sums *total)
 {
     for (int64_t b = 0; b < n_blocks; b += 4) {
         __m256 p[PANEL_ROWS][2];
         for (int r = 0; r < PANEL_ROWS; r++) p[r][0] = p[r][1] = _mm256_setzero_ps();
         for (int64_t i = b; i < b + 4 && i < n_blocks; i += run) {
             __m256i isum[PANEL_ROWS][2];
-            for (int r = 0; r < PANEL_ROWS; r++) isum[r][0] = isum[r][1] = tile_start(f, x, i, run, r);
-            for (int c = 0; c < run; c++) tile_block(f, w, i + c, x->acts[0][b / 4].q + 32 * (i - b + c), isum);
+            for (int r = 0; r < PANEL_ROWS; r++)
+                isum[r][0] = isum[r][1] = tile_start(f, x, i, run, r);
+            for (int c = 0; c < run; c++)
+                tile_block(f, w, i + c, x->acts[0][b / 4].q + 32 * (i - b + c), isum);
             UNROLL for (int r = 0; r < PANEL_ROWS; r++) UNROLL for (int half = 0; half < 2; half++)
-                p[r][half] = panel_finish(f, p[r][half], tile_sum(f, w, x, i, run, r, half, isum[r][half]), w, x, i, run, r,
-                                          half);
+                p[r][half] =
+                    panel_finish(f, p[r][half], tile_sum(f, w, x, i, run, r, half, isum[r][half]),
+                                 w, x, i, run, r, half);
         }
         panel_end(x, b, begin, p, total);
     }

@@ -23,8 +23,9 @@ INLINE __m256i add_scaled(const struct matmul_form f, __m256i sum, __m256i dot, 
 }
 
 /* Block b of a panel: sums of codes, new or added to. */
-INLINE void tile_block(const struct matmul_form f, const struct weight_panel *w, const struct row_panel *x, int64_t b,
-                       bool first, __m256i isum[PANEL_ROWS][2])
+INLINE void tile_block(const struct matmul_form f, const struct weight_panel *w,
+                       const struct row_panel *x, int64_t b, bool first,
+                       __m256i isum[PANEL_ROWS][2])
 {
     const bool scaled = f.sub != SUB_NONE;
     const int n_parts = matmul_has_halves(&f) ? 2 : 1, n = 8 / n_parts;
@@ -33,12 +34,11 @@ INLINE void tile_block(const struct matmul_form f, const struct weight_panel *w,
     for (int h = 0; h < n_parts; h++) {
         __m256i dots[PANEL_ROWS][2];
         UNROLL
-        for (int r = 0; r < PANEL_ROWS; r++)
-            UNROLL
-            for (int half = 0; half < 2; half++) {
-                dots[r][half] = bias_of(f) ? _mm256_set1_epi32(x->starts[r][n_parts * b + h]) : zero;
-                if (!scaled && !first) dots[r][half] = _mm256_add_epi32(dots[r][half], isum[r][half]);
-            }
+        for (int r = 0; r < PANEL_ROWS; r++) UNROLL
+        for (int half = 0; half < 2; half++) {
+            dots[r][half] = bias_of(f) ? _mm256_set1_epi32(x->starts[r][n_parts * b + h]) : zero;
+            if (!scaled && !first) dots[r][half] = _mm256_add_epi32(dots[r][half], isum[r][half]);
+        }
         UNROLL
         for (int q = n * h; q < n * h + n; q++) {
             const __m256i *v = w->codes[b][q];
@@ -51,17 +51,17 @@ INLINE void tile_block(const struct matmul_form f, const struct weight_panel *w,
             }
         }
         UNROLL
-        for (int r = 0; r < PANEL_ROWS; r++)
-            UNROLL
-            for (int half = 0; half < 2; half++)
-                isum[r][half] = scaled ? add_scaled(f, first && h == 0 ? zero : isum[r][half], dots[r][half],
-                                                    w->s[b][h][half])
-                                       : dots[r][half];
+        for (int r = 0; r < PANEL_ROWS; r++) UNROLL
+        for (int half = 0; half < 2; half++)
+            isum[r][half] = scaled ? add_scaled(f, first && h == 0 ? zero : isum[r][half],
+                                                dots[r][half], w->s[b][h][half])
+                                   : dots[r][half];
     }
 }
 
-INLINE void tile(const struct matmul_form f, const struct weight_panel *w, const struct row_panel *x, int64_t n_blocks,
-                 const int run, bool begin, panel_sums *total)
+INLINE void tile(const struct matmul_form f, const struct weight_panel *w,
+                 const struct row_panel *x, int64_t n_blocks, const int run, bool begin,
+                 panel_sums *total)
 {
     const __m256 zero = _mm256_setzero_ps();
     for (int64_t b = 0; b < n_blocks; b += 4) {
@@ -73,16 +73,16 @@ INLINE void tile(const struct matmul_form f, const struct weight_panel *w, const
             UNROLL
             for (int c = 0; c < run; c++) {
                 tile_block(f, w, x, b + i + c, c == 0, isum);
-                if (f.sub != SUB_NONE) __asm__("" : "+m"(isum)); /* registers are for the next sums */
+                if (f.sub != SUB_NONE)
+                    __asm__("" : "+m"(isum)); /* registers are for the next sums */
             }
             UNROLL
-            for (int r = 0; r < PANEL_ROWS; r++)
-                UNROLL
-                for (int half = 0; half < 2; half++)
-                    p[r][half] = panel_finish(f, i ? p[r][half] : zero,
-                                              float_sums(f) ? _mm256_castsi256_ps(isum[r][half])
-                                                            : _mm256_cvtepi32_ps(isum[r][half]),
-                                              w, x, b + i, run, r, half);
+            for (int r = 0; r < PANEL_ROWS; r++) UNROLL
+            for (int half = 0; half < 2; half++)
+                p[r][half] = panel_finish(f, i ? p[r][half] : zero,
+                                          float_sums(f) ? _mm256_castsi256_ps(isum[r][half])
+                                                        : _mm256_cvtepi32_ps(isum[r][half]),
+                                          w, x, b + i, run, r, half);
             __asm__("" : "+m"(p));
         }
         panel_end(x, b, begin, p, total);
