@@ -5,7 +5,8 @@
  * often a power of two apart.  What includes this says beforehand how many rows a panel has, and how many panels
  * stay in the first cache:
  *     enum { PANEL_ROWS = ..., N_PANELS = ... };
- * and, beside what matmul_q8_avx2.inc wants, gives panel_walk a tile: the products of one with a group. */
+ * and, beside what matmul_q8_avx2.inc wants, gives panel_walk a tile, the products of one with a group, and how
+ * that wants small integers. */
 #ifndef QUERN_MATMUL_PANELS_AVX2_H
 #define QUERN_MATMUL_PANELS_AVX2_H
 
@@ -198,13 +199,9 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
         for (int s = 0; s < n; s++)
             panel_rows(f, blocks, d, i, r + (p + s) * PANEL_ROWS, k0, t->k, &own->x[s]);
         for (int c = 0; c < t->n_groups; c++)
-            for (int s = 0; s < n; s++) {
-                const char *sums = (const char *)&own->sums[p + s][c];
-                for (size_t at = 0; at < sizeof(panel_sums) && !t->begin; at += 64)
-                    _mm_prefetch(sums + at, _MM_HINT_T0); /* wanted at the tile's end */
+            for (int s = 0; s < n; s++)
                 tile(f, &own->w[c], &own->x[s], t->k / 32, blocks < 4 ? (int)blocks : 4, t->begin,
                      &own->sums[p + s][c]);
-            }
     }
     if (k0 + t->k == d->j->k) panel_store(d, i, g, r, n_rows, t, own);
 }
