@@ -145,8 +145,7 @@ static struct qrn_attention_args make(struct mem *m, struct rng *r, const struct
 /* Matrix units of a real GPU, which take halves, cut off what does not fit into a sum. */
 static double tolerance_of(const struct shape *s)
 {
-    const char *which = getenv("QRN_TEST_CUDA");
-    return which && strcmp(which, "real") == 0 && s->kv_type != QRN_F32 ? 4e-5 : 1e-5;
+    return op_test_gpu_is_real() && s->kv_type != QRN_F32 ? 4e-5 : 1e-5;
 }
 
 static void test_reference(void **state)

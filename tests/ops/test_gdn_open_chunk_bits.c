@@ -264,12 +264,6 @@ static void assert_keeps_keys(const struct shape *z, const struct sequence *s,
                 fail_msg("%s: head %d does not keep the key of position %d", what, (int)h, (int)at);
 }
 
-static bool gpu_is_real(void)
-{
-    const char *which = getenv("QRN_TEST_CUDA");
-    return which && strcmp(which, "real") == 0;
-}
-
 /* Many sequences of a token each, at all kinds of places: as each of them alone.  In other calls than
  * the first there are others among them, over an edge and at odd addresses.  The third have one head,
  * which alone is few enough for a GPU to have them cut.  As many heads as models have, of seven and of nine
@@ -292,7 +286,7 @@ static void one_token_each(struct qrn_device *dev, const struct qrn_kernel *k)
     for (int i = 0; i < N_CASES; i++) {
         const struct shape *z = cases[i].shape;
         const int N = cases[i].n;
-        if (z == &model && !(gpu_is_real() && is_gpu(dev))) continue;
+        if (z == &model && !(op_test_gpu_is_real() && is_gpu(dev))) continue;
         struct mem m = {0};
         struct rng r = {(uint64_t)i + 3};
         struct call *c = make_call(&m);
@@ -346,7 +340,7 @@ static void test_slow_warps(void **state)
 {
     static const char *const warps[] = {"0", "3", "4", "5", "7", "8"};
     (void)state;
-    if (gpu_is_real()) skip();
+    if (op_test_gpu_is_real()) skip();
     for (size_t i = 0; i < sizeof warps / sizeof *warps; i++) {
         assert_int_equal(setenv("QRN_EMULATED_SLOW_WARP", warps[i], 1), 0);
         struct qrn_device *dev = op_test_open_gpu_for(QRN_OP_gdn_open_chunk);

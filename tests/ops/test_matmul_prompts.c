@@ -8,14 +8,9 @@
 static const char kernel[] = "cuda.matmul.wgmma";
 
 /* Rows of so many tiles for each n_multiprocessors of an emulated GPU; of a real one, which may have 132. */
-static bool is_real(void)
-{
-    const char *which = getenv("QRN_TEST_CUDA");
-    return which && strcmp(which, "real") == 0;
-}
 static int64_t rows_of_tiles(int64_t n_tiles, int n_multiprocessors)
 {
-    return 128 * (is_real() ? n_tiles * 132 / n_multiprocessors : n_tiles);
+    return 128 * (op_test_gpu_is_real() ? n_tiles * 132 / n_multiprocessors : n_tiles);
 }
 
 static void run(struct qrn_device *dev, const struct qrn_matmul_args *a, const char *what)
@@ -166,8 +161,9 @@ static void test_rows(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int n = cases[i].n_multiprocessors;
         check_shares(n, QRN_BF16, cases[i].n_rows, cases[i].n_tiles, cases[i].less, cases[i].k);
-        if (!is_real() && are_shared(n, cases[i].n_rows, 128 * cases[i].n_tiles - cases[i].less,
-                                     cases[i].k) != cases[i].shared)
+        if (!op_test_gpu_is_real() &&
+            are_shared(n, cases[i].n_rows, 128 * cases[i].n_tiles - cases[i].less, cases[i].k) !=
+                cases[i].shared)
             fail_msg("case %d: %s", (int)i, cases[i].shared ? "not shared" : "shared");
     }
 }

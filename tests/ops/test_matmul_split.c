@@ -23,8 +23,7 @@ static const struct {
  * much. */
 static int64_t rows_of(int64_t n)
 {
-    const char *which = getenv("QRN_TEST_CUDA");
-    return which && strcmp(which, "real") == 0 ? 33 * n : n;
+    return op_test_gpu_is_real() ? 33 * n : n;
 }
 
 static struct qrn_tensor apart(struct mem *m, struct rng *r, int64_t n_rows, int64_t n,

@@ -23,8 +23,7 @@ static inline struct qrn_device *blas_device(void)
 
 static inline bool blas_is_emulated(void)
 {
-    const char *which = getenv("QRN_TEST_CUDA");
-    return op_test_blas() && !(which && strcmp(which, "real") == 0);
+    return op_test_blas() && !op_test_gpu_is_real();
 }
 
 /* What the emulated library has done so far; zeros of a real one. */

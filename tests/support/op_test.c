@@ -94,11 +94,16 @@ static const char *which_gpu(void)
     return which ? which : QRN_TEST_EMULATOR;
 }
 
+bool op_test_gpu_is_real(void)
+{
+    return strcmp(which_gpu(), "real") == 0;
+}
+
 static struct qrn_device *open_gpu(bool apart, const char *blas, struct qrn_error *err)
 {
     const char *which = which_gpu();
     struct qrn_device *dev;
-    const bool real = strcmp(which, "real") == 0;
+    const bool real = op_test_gpu_is_real();
     if (!real && (!*which || access(which, R_OK) != 0)) return NULL;
     const struct qrn_device_options o = {
         .name = "cuda", .cuda_driver = real ? "" : which, .cuda_blas = blas, .cuda_apart = apart};
@@ -120,7 +125,7 @@ const char *op_test_blas(void)
 {
     static char emulated[4096];
     const char *which = which_gpu();
-    if (strcmp(which, "real") == 0) return getenv("QRN_CUDA_BLAS");
+    if (op_test_gpu_is_real()) return getenv("QRN_CUDA_BLAS");
     const char *name = strrchr(which, '/');
     (void)snprintf(emulated, sizeof emulated, "%.*slibcublaslt_emulated.so",
                    name ? (int)(name + 1 - which) : 0, which);

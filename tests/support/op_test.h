@@ -47,6 +47,8 @@ void devices_open(struct devices *d, int n_threads);
  * with it; other memory of the host must not be given to ops that it runs.  For matmul it is there a
  * second time, with cuBLASLt, if that is there. */
 void devices_open_for(struct devices *d, int n_threads, enum qrn_op_id op);
+/* Whether that names the machine's own. */
+bool op_test_gpu_is_real(void);
 /* That GPU, opened once more; NULL when there is none. */
 struct qrn_device *op_test_open_gpu(struct qrn_error *err);
 struct qrn_device *op_test_open_gpu_apart(struct qrn_error *err); /* without joints */
