@@ -43,6 +43,11 @@ static inline uint16_t emulated_of_tile(uint64_t tile, int way, int row, int k)
     const uint32_t start = (uint32_t)(tile & 0x3fff) << 4, apart = (uint32_t)(tile >> 16 & 0x3fff) << 4,
                    atoms = (uint32_t)(tile >> 32 & 0x3fff) << 4;
     uint32_t at = start;
+    if (tile >> 62 == 3) { /* a slice */
+        at += (uint32_t)(row / 8) * atoms + (uint32_t)(row % 8) * 32 + 2 * (uint32_t)k;
+        at ^= (at >> 7 & 1) << 4;
+        return *(const uint16_t *)emulated_shared_pointer(at);
+    }
     if (way == QRN_BY_K)
         at += (uint32_t)(row / 8) * atoms + (uint32_t)(row % 8) * 128 + 2 * (uint32_t)k;
     else

@@ -15,16 +15,18 @@ enum {
     QRN_GDN_WGMMA_PART_STAGES = 4, /* of the parts before the last */
     QRN_GDN_WGMMA_JOINED = 16,     /* columns of a block */
     QRN_GDN_ROUND_ROWS = 4,        /* of a warp at once, where tensors are rounded */
-    QRN_GDN_WGMMA_SQUARE = 8192    /* bytes of 64 x 64 bf16 */
+    QRN_GDN_WGMMA_SQUARE = 8192,   /* bytes of 64 x 64 bf16 */
+    QRN_GDN_SLICES = 5120          /* of a lower triangle of these */
 };
 
 /* Shared memory, with what aligns it to 1 KiB: of gdn_open_prepare tiles or triangles, squares, gates of
  * four value heads and pointers; of the others stages of k, a piece and v (in the walk q, too), what
  * lies behind them, and barriers. */
 enum {
-    QRN_GDN_PREPARE_BYTES = 6 * QRN_GDN_WGMMA_SQUARE + 3 * 4 * 64 * 4 + 128 + 1024,
+    QRN_GDN_PREPARE_BYTES =
+        4 * QRN_GDN_WGMMA_SQUARE + 2 * QRN_GDN_SLICES + 4 * 4 * 64 * 4 + 256 + 1024,
     QRN_GDN_PARTS_BYTES =
-        QRN_GDN_WGMMA_PART_STAGES * (6 * QRN_GDN_WGMMA_SQUARE + 2048) + 2048 + 1024
+        QRN_GDN_WGMMA_PART_STAGES * (5 * QRN_GDN_WGMMA_SQUARE + 3072) + 2048 + 1024
 };
 #define QRN_GDN_WALK_BYTES(n_groups)                                                 \
     (QRN_GDN_WGMMA_STAGES * ((6 + (n_groups)) * QRN_GDN_WGMMA_SQUARE + 1024) +       \
@@ -38,10 +40,10 @@ struct qrn_gdn_gates {
     float last[4];      /* exp(G_C), four times */
 };
 
-/* The squares lie as wgmma reads them: qrn_in_atom. */
+/* Lower triangles, by slices of 16 columns: gdn_in_slices. */
 struct qrn_gdn_piece {
-    uint8_t inverse[QRN_GDN_WGMMA_SQUARE]; /* times beta of columns, 1 of open ones: u = inverse rhs */
-    uint8_t scores[QRN_GDN_WGMMA_SQUARE];  /* scale exp(G_r - G_s) q_r.k_s, s <= r */
+    uint8_t inverse[QRN_GDN_SLICES]; /* times beta of columns, 1 of open ones: u = inverse rhs */
+    uint8_t scores[QRN_GDN_SLICES];  /* scale exp(G_r - G_s) q_r.k_s, s <= r */
     struct qrn_gdn_gates gates;
 };
 

@@ -269,20 +269,6 @@ static __device__ __forceinline__ float qrn_attention_score(const qrn_attention_
     return x;
 }
 
-#ifdef QRN_EMULATED
-static inline float qrn_exp2(float x)
-{
-    return exp2f(x);
-}
-#else
-static __device__ __forceinline__ float qrn_exp2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-#endif
-
 /* 2^(x - m), where m is the greatest of some x; -infinity gives 0 even if all are. */
 static __device__ __forceinline__ float qrn_exp2_below(float x, float m)
 {

@@ -3,13 +3,12 @@
  * of I + A with A[r][s] = beta_r exp(G_r - G_s) k_r.k_s (s < r), times beta of columns, decayed scores q_r.k_s, gates.
  *
  * A block has a chunk of a key head, or, where these are few, a share of its value heads: k k and
- * k q come once from the tensor cores and stay in registers for the head's value heads. The inverse
- * is float32: diagonal blocks of 16 by substitution, a warp each; below them, a warp a block column,
- * products of bf16 pairs (x = high + low), turned, so that each result is the next one's operand as
- * it is. Warps meet once a value head: rows of A are more the further down, columns of the inverse
- * the other way round, so that a warp that is through with its column goes on with the next head's
- * rows. A chunk of a value head takes some 1000 cycles of issuing, 0.6 us of a multiprocessor, of
- * which four blocks reach half, and writes 17 KiB.
+ * k q come once from the tensor cores and stay in registers for the head's value heads. Diagonal
+ * blocks of 16 are inverted in float32 by substitution, a warp each; below them, a warp a block column,
+ * products of tf32, turned, so that each result is the next one's operand as it is (the inverse is
+ * rounded to bf16 in the end). Warps meet once a value head: rows of A are more the further down,
+ * columns of the inverse the other way round, so that a warp that is through with its column goes on
+ * with the next head's rows. A chunk of a value head is 11 KiB.
  */
 #include "backends/cuda/device/gdn_wgmma.cuh"
 
@@ -17,12 +16,11 @@ enum {
     THREADS = 128,
     WARPS = 4,
     STRIDE = 24, /* of a block's rows: no bank conflicts of mma's fragments */
-    HEADS = 4,
-    PART = SQUARE / WARPS
+    HEADS = 4
 };
 
 /* Blocks of 16 x 16 of a lower triangle, row by row; on the diagonal of A, then of its inverse; below
- * of A, pairs of elements as gdn_split. */
+ * of A, rounded to tf32. */
 struct triangle {
     float blocks[WARPS * (WARPS + 1) / 2][16 * STRIDE];
     __device__ __forceinline__ float *at(int i, int j) { return blocks[i * (i + 1) / 2 + j]; }
@@ -33,9 +31,12 @@ struct prepare_shared {
         char tiles[2 * TILE];  /* k and q, until they are multiplied */
         triangle triangles[2]; /* of value heads in turn */
     };
-    char scores[WARPS][PART], inverse[WARPS][PART]; /* a warp's rows, and its 16 columns */
-    /* Of HEADS value heads at a time: G in two floats. */
-    float high[HEADS][GDN_CHUNK], low[HEADS][GDN_CHUNK], beta[HEADS][GDN_CHUNK];
+    __align__(128) char scores[QRN_GDN_SLICES], inverse[QRN_GDN_SLICES];
+    /* Of HEADS value heads at a time, of the 16 rows that row r is of: log2 of the decay from the first
+     * to r, its power, the decay from r to the first of the next 16; from the first of 16 to that of
+     * the next. */
+    float along[HEADS][GDN_CHUNK], from[HEADS][GDN_CHUNK], to[HEADS][GDN_CHUNK],
+        across[HEADS][WARPS], beta[HEADS][GDN_CHUNK];
     gdn_segment before; /* where open rows are */
 };
 static_assert(sizeof(prepare_shared) + 1024 <= QRN_GDN_PREPARE_BYTES, "");
@@ -47,32 +48,42 @@ struct preparer {
     int kh;
 
     /* A warp: G and what comes of it of rows 2 lane, 2 lane + 1 of one value head. */
-    __device__ void sum_gates(int slot, int64_t h, qrn_gdn_gates &to)
+    __device__ void sum_gates(int slot, int64_t h, qrn_gdn_gates &of)
     {
-        const int row = 2 * qrn_lane();
+        const int row = 2 * qrn_lane(), first = row / 16 * 8; /* the latter a lane */
         const bool closes = rows.end == GDN_CHUNK;
         double G[2];
-        float e[2];
+        float e[2], beta[2];
         bool mine[2];
-        gdn_sum_gates(G, p, rows, z.before.G + h * GDN_CHUNK, h);
-        const double last = __shfl_sync(QRN_ALL_OF_WARP, G[1], 31);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int r = row + i;
             mine[i] = r >= rows.open && r < rows.end;
-            e[i] = qrn_exp((float)G[i]);
-            z.beta[slot][r] = mine[i]         ? *gdn_at(p.x.beta, rows.first + r, h)
-                              : r < rows.open ? 1.0f
-                                              : 0.0f;
-            z.high[slot][r] = (float)G[i];
-            z.low[slot][r] = (float)(G[i] - (double)(float)G[i]);
+            beta[i] = mine[i]         ? *gdn_at(p.x.beta, rows.first + r, h)
+                      : r < rows.open ? 1.0f
+                                      : 0.0f;
         }
-        *(float2 *)(to.p + row) = make_float2(mine[0] ? e[0] : 0.0f, mine[1] ? e[1] : 0.0f);
-        *(float2 *)(to.q + row) =
+        gdn_sum_gates(G, p, rows, z.before.G + h * GDN_CHUNK, h);
+        const double last = __shfl_sync(QRN_ALL_OF_WARP, G[1], 31),
+                     begin = __shfl_sync(QRN_ALL_OF_WARP, G[0], first),
+                     next = __shfl_sync(QRN_ALL_OF_WARP, G[0], (first + 8) % 32);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int r = row + i;
+            const float along = (float)((G[i] - begin) * 1.4426950408889634);
+            e[i] = qrn_exp((float)G[i]);
+            z.beta[slot][r] = beta[i];
+            z.along[slot][r] = along;
+            z.from[slot][r] = qrn_exp2(along);
+            z.to[slot][r] = qrn_exp2((float)((next - G[i]) * 1.4426950408889634));
+            if (i == 0 && r % 16 == 0) z.across[slot][r / 16] = z.to[slot][r];
+        }
+        *(float2 *)(of.p + row) = make_float2(mine[0] ? e[0] : 0.0f, mine[1] ? e[1] : 0.0f);
+        *(float2 *)(of.q + row) =
             make_float2(mine[0] ? p.scale * e[0] : 0.0f, mine[1] ? p.scale * e[1] : 0.0f);
-        *(float2 *)(to.edge + row) = make_float2(closes ? gdn_decay(last, G[0]) : 0.0f,
+        *(float2 *)(of.edge + row) = make_float2(closes ? gdn_decay(last, G[0]) : 0.0f,
                                                  closes ? gdn_decay(last, G[1]) : 0.0f);
-        if (row < 4) *(float2 *)(to.last + row) = make_float2(qrn_exp((float)last), qrn_exp((float)last));
+        if (row < 4) *(float2 *)(of.last + row) = make_float2(qrn_exp((float)last), qrn_exp((float)last));
     }
 
     /* Of value heads i, i + 1 ... of the key head, a warp each. */
@@ -94,65 +105,89 @@ struct preparer {
         }
     }
 
-    /* exp(G_r - G_s), s <= r. */
-    __device__ __forceinline__ float decay(int slot, int r, int s) const
+    /* Columns of this warp's rows by blocks of 16, the one on the diagonal first, then to the left. */
+    static __device__ __forceinline__ void turn_blocks(float (&sums)[32])
     {
-        return __expf((z.high[slot][r] - z.high[slot][s]) + (z.low[slot][r] - z.low[slot][s]));
+        const int warp = qrn_warp();
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float x[4] = {sums[i], sums[8 + i], sums[16 + i], sums[24 + i]};
+            sums[i] = warp == 0 ? x[0] : warp == 1 ? x[1] : warp == 2 ? x[2] : x[3];
+            sums[8 + i] = warp == 1 ? x[0] : warp == 2 ? x[1] : x[2];
+            sums[16 + i] = warp == 2 ? x[0] : x[1];
+            sums[24 + i] = x[0];
+        }
     }
 
-    /* This warp's 16 rows of A and scores, from its sums of products, which are 0 of rows that are
-     * not the call's.  In blocks below the diagonal exp(G_r - G_s) is made of two factors, by way of
-     * the first of the 16 rows: no one is above 1 where none of the decays is. */
+    /* Two elements of A, block d to the left of the diagonal, and of scores there: this lane's of half
+     * and column block j, 8 each. */
+    __device__ __forceinline__ void put(float *block, int d, int half, int j, float2 a, float2 score)
+    {
+        const int warp = qrn_warp(), lane = qrn_lane(), row = 16 * warp + 8 * half + lane / 4;
+        *(float2 *)(block - d * 16 * STRIDE + (8 * half + lane / 4) * STRIDE + 8 * j + lane % 4 * 2) = a;
+        *(uint32_t *)(z.scores + gdn_in_slices(row, warp - d, j) + lane % 4 * 4) =
+            qrn_bf16_pair(score.x, score.y);
+    }
+
+    /* The block on the diagonal. */
+    __device__ __forceinline__ void weigh_diagonal(int slot, float *block, const float (&beta)[2],
+                                                   const float (&kk)[32], const float (&qk)[32])
+    {
+        const int row = qrn_lane() / 4, column = qrn_lane() % 4 * 2;
+        const float *const along = z.along[slot] + 16 * qrn_warp();
+        put(block, 0, 0, 1, make_float2(0.0f, 0.0f), make_float2(0.0f, 0.0f));
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const float2 there = *(const float2 *)(along + 8 * j + column);
+#pragma unroll
+            for (int half = j; half < 2; half++) {
+                const int at = 4 * j + 2 * half;
+                const bool all = half > j, has[2] = {all || column <= row, all || column < row};
+                const float here = along[8 * half + row];
+                const float w[2] = {qrn_exp2(has[0] ? here - there.x : -1e30f),
+                                    qrn_exp2(has[1] ? here - there.y : -1e30f)};
+                const float a[2] = {-beta[half] * w[0] * kk[at], -beta[half] * w[1] * kk[at + 1]};
+                put(block, 0, half, j,
+                    make_float2(all || column < row ? a[0] : 0.0f, all || column + 1 < row ? a[1] : 0.0f),
+                    make_float2(w[0] * qk[at], w[1] * qk[at + 1]));
+            }
+        }
+    }
+
+    /* This warp's 16 rows of -A and scores, from its sums of products by blocks (turn_blocks), which
+     * are 0 of rows that are not the call's. To the left of the diagonal exp(G_r - G_s) is a product of
+     * factors, of which none is above 1 where none of the decays is. */
     __device__ void weigh(int slot, triangle &A, const float (&kk)[32], const float (&qk)[32])
     {
         const int warp = qrn_warp(), row = 16 * warp + qrn_lane() / 4, column = qrn_lane() % 4 * 2;
-        float *const mine = A.at(warp, 0) + qrn_lane() / 4 * STRIDE + column;
-        float of_a[2], of_scores[2];
+        float *const block = A.at(warp, warp);
+        const float beta[2] = {z.beta[slot][row], z.beta[slot][row + 8]};
+        float of[2] = {z.from[slot][row], z.from[slot][row + 8]};
+        weigh_diagonal(slot, block, beta, kk, qk);
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float e = decay(slot, row + 8 * half, 16 * warp);
-            of_a[half] = z.beta[slot][row + 8 * half] * e;
-            of_scores[half] = p.scale * e;
-        }
+        for (int d = 1; d < WARPS; d++) {
+            if (d > warp) break;
+            const float across = d > 1 ? z.across[slot][warp - d + 1] : 1.0f;
 #pragma unroll
-        for (int j = 0; j < 6; j++) {
-            if (j >= 2 * warp) continue;
-            const float w[2] = {decay(slot, 16 * warp, 8 * j + column),
-                                decay(slot, 16 * warp, 8 * j + column + 1)};
+            for (int half = 0; half < 2; half++) of[half] *= across;
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const int r = row + 8 * half, s = 8 * j + column, at = 4 * j + 2 * half;
-                const float a = of_a[half], score = of_scores[half];
-                uint2 halves;
-                gdn_split(a * (w[0] * kk[at]), a * (w[1] * kk[at + 1]), &halves.x, &halves.y);
-                *(uint2 *)(mine + j / 2 * 16 * STRIDE + half * 8 * STRIDE + j % 2 * 8) = halves;
-                put_scores(r, s, score * (w[0] * qk[at]), score * (w[1] * qk[at + 1]));
+            for (int j = 0; j < 2; j++) {
+                const float2 to = *(const float2 *)(z.to[slot] + 16 * (warp - d) + 8 * j + column);
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const int at = 8 * d + 4 * j + 2 * half;
+                    const float w[2] = {of[half] * to.x, of[half] * to.y}, b = -beta[half];
+                    put(block, d, half, j,
+                        make_float2(qrn_tf32(b * w[0] * kk[at]), qrn_tf32(b * w[1] * kk[at + 1])),
+                        make_float2(w[0] * qk[at], w[1] * qk[at + 1]));
+                }
             }
         }
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            if (j / 2 != warp) continue;
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const int r = row + 8 * half, s = 8 * j + column, at = 4 * j + 2 * half;
-                const float w[2] = {s <= r ? decay(slot, r, s) : 0.0f,
-                                    s < r ? decay(slot, r, s + 1) : 0.0f};
-                const float beta = z.beta[slot][r];
-                *(float2 *)(mine + warp * 16 * STRIDE + half * 8 * STRIDE + j % 2 * 8) =
-                    make_float2(s < r ? beta * w[0] * kk[at] : 0.0f,
-                                s + 1 < r ? beta * w[1] * kk[at + 1] : 0.0f);
-                put_scores(r, s, s <= r ? p.scale * w[0] * qk[at] : 0.0f,
-                           s < r ? p.scale * w[1] * qk[at + 1] : 0.0f);
-            }
-        }
-    }
-    __device__ __forceinline__ void put_scores(int r, int s, float x, float y)
-    {
-        *(uint32_t *)((char *)z.scores + qrn_in_atom(r, 2 * s)) = qrn_bf16_pair(x, y);
     }
 
-    /* The warp's diagonal block, its inverse D in its place: its halves of 8 by substitution, half a
-     * warp each, a column a lane; then below them -D_1 (A D_0), two elements a lane. */
+    /* The warp's diagonal block of -A, the inverse D of I + A in its place: its halves of 8 by
+     * substitution, half a warp each, a column a lane; then below them D_1 (-A D_0), two elements a
+     * lane. */
     static __device__ void invert_diagonal(float *block)
     {
         enum { HALF = 8 };
@@ -165,15 +200,15 @@ struct preparer {
 #pragma unroll
             for (int s = 0; s < r; s += 2) {
                 const float2 v = *(const float2 *)(of_half + r * STRIDE + s);
-                y = fmaf(-v.x, x[s], y);
-                if (s + 1 < r) y = fmaf(-v.y, x[s + 1], y);
+                y = fmaf(v.x, x[s], y);
+                if (s + 1 < r) y = fmaf(v.y, x[s + 1], y);
             }
             x[r] = y;
         }
         __syncwarp();
 #pragma unroll
         for (int r = 0; r < HALF; r++)
-            if (lane % 16 < HALF) of_half[r * STRIDE + c] = x[r];
+            if (lane % 16 < HALF) of_half[r * STRIDE + c] = qrn_tf32(x[r]);
         const int row = lane % HALF, column = lane / HALF * 2;
         float2 *const below = (float2 *)(block + (HALF + row) * STRIDE + column);
         *(float2 *)(block + row * STRIDE + HALF + column) = make_float2(0.0f, 0.0f);
@@ -184,7 +219,7 @@ struct preparer {
         __syncwarp();
         const float2 m = times(block + (HALF + row) * STRIDE + HALF, block + HALF * STRIDE + column);
         __syncwarp();
-        *below = make_float2(-m.x, -m.y);
+        *below = make_float2(qrn_tf32(m.x), qrn_tf32(m.y));
     }
 
     /* A row of 8 times two columns. */
@@ -202,47 +237,25 @@ struct preparer {
         return sum;
     }
 
-    /* A result as an operand. */
-    struct operand {
-        uint32_t high[4], low[4];
-        __device__ __forceinline__ void take(const float (&x)[2][4])
-        {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                gdn_split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], &high[i], &low[i]);
-        }
-    };
-
-    /* sum += x y^T, 16 x 16 each; y rows in shared memory, in halves already or not. */
-    template <bool in_halves>
-    static __device__ __forceinline__ void multiply(float (&sum)[2][4], const operand &x,
+    /* sum += x y^T, 16 x 16 each; y rows in shared memory. Of 8 k, mma's number t is 2 t and its t + 4
+     * is 2 t + 1, in both operands. */
+    static __device__ __forceinline__ void multiply(float (&sum)[2][4], const float (&x)[2][4],
                                                     const float *y)
     {
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             const float *row = y + (8 * n + qrn_lane() / 4) * STRIDE + qrn_lane() % 4 * 2;
-            uint32_t y_high[2], y_low[2];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                if (in_halves) {
-                    const uint2 v = *(const uint2 *)(row + 8 * i);
-                    y_high[i] = v.x, y_low[i] = v.y;
-                } else {
-                    const float2 v = *(const float2 *)(row + 8 * i);
-                    gdn_split(v.x, v.y, &y_high[i], &y_low[i]);
-                }
+                const float2 v = *(const float2 *)(row + 8 * i);
+                qrn_mma_tf32(sum[n], {x[i][0], x[i][2], x[i][1], x[i][3]}, {v.x, v.y});
             }
-            qrn_mma_bf16(sum[n], x.low, y_high);
-            qrn_mma_bf16(sum[n], x.high, y_low);
-            qrn_mma_bf16(sum[n], x.high, y_high);
         }
     }
-
-    /* A line of 32 bytes of the warp's columns of the inverse, whose halves change places: no bank
-     * conflicts. */
-    __device__ __forceinline__ char *in_columns(int r, int half) const
+    static __device__ __forceinline__ void round(float (&x)[2][4])
     {
-        return z.inverse[qrn_warp()] + r * 32 + (half ^ (r >> 2 & 1)) * 16;
+#pragma unroll
+        for (int i = 0; i < 8; i++) x[i / 4][i % 4] = qrn_tf32(x[i / 4][i % 4]);
     }
 
     /* Block i of the column times beta of its columns, from its transposed. */
@@ -256,17 +269,17 @@ struct preparer {
         for (int k = 0; k < 4; k++)
             x[k] = qrn_bf16_pair(beta[k % 2] * m[k / 2][k % 2 * 2],
                                  beta[k % 2] * m[k / 2][k % 2 * 2 + 1]);
-        qrn_stmatrix4_transposed(in_columns(16 * i + lane / 16 * 8 + lane % 8, lane / 8 % 2), x);
+        const int row = 16 * i + lane / 16 * 8 + lane % 8;
+        qrn_stmatrix4_transposed(z.inverse + gdn_in_slices(row, qrn_warp(), lane / 8 % 2), x);
     }
 
-    /* Block column j of the inverse M, j the warp: M_ij = -D_i (sum over k = j .. i - 1 of A_ik
+    /* Block column j of the inverse M, j the warp: M_ij = D_i (sum over k = j .. i - 1 of -A_ik
      * M_kj); each M_kj is added to all sums that want it, then forgotten. */
     __device__ void invert_below(int slot, triangle &A)
     {
         const int j = qrn_warp();
         const float *const beta = z.beta[slot] + 16 * j, *const D = A.at(j, j);
         float x[2][4], sums[4][2][4] = {};
-        operand m;
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll
@@ -274,43 +287,42 @@ struct preparer {
                 x[n][e] =
                     D[(8 * n + qrn_lane() % 4 * 2 + e % 2) * STRIDE + qrn_lane() / 4 + e / 2 * 8];
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            if (j + k >= 4) continue;
+        for (int k = 0; k < WARPS; k++) {
+            if (j + k >= WARPS) continue;
             if (k > 0) {
 #pragma unroll
-                for (int i = 0; i < 8; i++) {
-                    sums[k][i / 4][i % 4] = -sums[k][i / 4][i % 4];
-                    x[i / 4][i % 4] = 0.0f;
-                }
-                m.take(sums[k]);
-                multiply<false>(x, m, A.at(j + k, j + k));
+                for (int i = 0; i < 8; i++) x[i / 4][i % 4] = 0.0f;
+                round(sums[k]);
+                multiply(x, sums[k], A.at(j + k, j + k));
             }
-            m.take(x);
             put_block(j + k, x, beta);
+            round(x);
 #pragma unroll
-            for (int i = k + 1; i < 4; i++)
-                if (j + i < 4) multiply<true>(sums[i], m, A.at(j + i, j + k));
+            for (int i = k + 1; i < WARPS; i++)
+                if (j + i < WARPS) multiply(sums[i], x, A.at(j + i, j + k));
         }
     }
 
-    /* The warp's rows of scores, and columns of the inverse. */
+    /* The warp's rows of scores, and columns of the inverse: 16 rows of 16 columns at a time. */
     __device__ void store_scores(qrn_gdn_piece &to) const
     {
-        const int warp = qrn_warp();
+        const int rows = 512 * qrn_warp() + 16 * qrn_lane();
 #pragma unroll
-        for (int i = 0; i < PART / 512; i++)
-            ((uint4 *)(to.scores + warp * PART))[32 * i + qrn_lane()] =
-                ((const uint4 *)z.scores[warp])[32 * i + qrn_lane()];
+        for (int i = 0; i < WARPS; i++) {
+            if (i > qrn_warp()) break;
+            const int at = gdn_slice(i) + rows;
+            *(uint4 *)(to.scores + at) = *(const uint4 *)(z.scores + at);
+        }
     }
     __device__ void store_inverse(qrn_gdn_piece &to) const
     {
-        const int half = qrn_lane() % 2;
+        const int first = gdn_slice(qrn_warp()) + 16 * qrn_lane();
         __syncwarp();
 #pragma unroll
-        for (int i = 0; i < GDN_CHUNK / 16; i++) {
-            const int row = 16 * i + qrn_lane() / 2;
-            *(uint4 *)(to.inverse + qrn_in_atom(row, 32 * qrn_warp() + 16 * half)) =
-                *(const uint4 *)in_columns(row, half);
+        for (int i = 0; i < WARPS; i++) {
+            const int at = first + 512 * (WARPS - 1 - i);
+            if (i >= WARPS - qrn_warp()) break;
+            *(uint4 *)(to.inverse + at) = *(const uint4 *)(z.inverse + at);
         }
     }
 };
@@ -346,34 +358,28 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, 4, qrn_gdn_wgmma_params)
 {
     QRN_DYNAMIC_SHARED(char, memory);
     __shared__ qrn_barrier full;
-    __shared__ gdn_sequence sequence;
-    __shared__ int wave;
-    __shared__ bool exists;
     prepare_shared &z = *(prepare_shared *)qrn_align_shared(memory, QRN_ATOM);
     const int ratio = (int)(p.c.x.heads.n_v / p.c.x.heads.n_k),
               share = (int)blockIdx.x % p.n_shares, each = (ratio + p.n_shares - 1) / p.n_shares,
               begin = share * each, end = begin + each < ratio ? begin + each : ratio;
     const int item = (int)blockIdx.x / p.n_shares, number = item / (int)p.n_k_heads,
-                  of_wave = item - number * (int)p.n_k_heads;
-    preparer x{p.c, z, {}, (int)p.first_k_head + of_wave};
+              of_wave = item - number * (int)p.n_k_heads;
+    gdn_sequence sequence;
+    int wave;
+    if (!gdn_find_chunk(p.c, number, &sequence, &wave)) return;
+    preparer x{p.c, z, gdn_rows_of_sequence(sequence).of(wave), (int)p.first_k_head + of_wave};
     if (threadIdx.x == 0) {
-        exists = gdn_find_chunk(p.c, number, &sequence, &wave);
-        if (exists) z.before.find(p.c, sequence, wave);
         qrn_barrier_init(&full, 1);
         qrn_barriers_are_ready();
-    }
-    __syncthreads();
-    if (!exists) return;
-    x.rows = gdn_rows_of_sequence(sequence).of(wave);
-    if (threadIdx.x == 0) {
         qrn_barrier_arrive_expecting(&full, 2 * TILE);
         gdn_load_tile(z.tiles, &p.k, x.rows.first, x.kh, &full);
         gdn_load_tile(z.tiles + TILE, &p.q, x.rows.first, x.kh, &full);
+        if (x.rows.open) z.before.find(p.c, sequence, wave);
     }
-    for (int i = threadIdx.x; i < 2 * SQUARE / 16; i += THREADS) /* 0 above the diagonals */
-        ((uint4 *)z.scores)[i] = make_uint4(0, 0, 0, 0);
+    if (x.rows.open) __syncthreads();
     qrn_gdn_piece *const pieces = p.pieces + (int64_t)item * ratio;
     x.sum_gates_of(begin, end, pieces);
+    __syncthreads(); /* the barrier is ready */
     qrn_barrier_wait(&full, 0);
     if (x.rows.open) {
         place_open_keys(z.tiles, z.before.k + (int64_t)x.kh * WIDTH * GDN_CHUNK, x.rows.open);
@@ -387,6 +393,10 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, 4, qrn_gdn_wgmma_params)
     multiply_tiles(z.tiles, kk, qk);
     x.forget_others(kk);
     x.forget_others(qk);
+    preparer::turn_blocks(kk);
+    preparer::turn_blocks(qk);
+#pragma unroll
+    for (int i = 0; i < 32; i++) qk[i] *= p.c.scale;
     for (int i = begin; i < end; i++) {
         const int slot = (i - begin) % HEADS;
         if (slot == 0) {

@@ -17,13 +17,15 @@
 
 #include "backends/cuda/device/gdn_wgmma.cuh"
 
-enum { COLUMNS = 64, PIECE = sizeof(qrn_gdn_piece) };
+enum { COLUMNS = 64, SLICE = SQUARE / 4 };
 
+/* Triangles are whole squares, by slices: what is above their diagonal blocks is 0 from the start. */
 template <int n_groups, bool makes_out> struct stage {
-    char k[TILE];
-    __align__(1024) qrn_gdn_piece piece;
-    __align__(1024) char v[n_groups * SQUARE];
+    char k[TILE], inverse[SQUARE];
+    char scores[makes_out ? SQUARE : 1024];
+    char v[n_groups * SQUARE];
     char q[makes_out ? TILE : 1024];
+    __align__(1024) qrn_gdn_gates gates;
 };
 
 template <int n_groups, bool makes_out> struct wgmma_shared {
@@ -49,18 +51,28 @@ template <int n_groups, bool makes_out> struct walker {
     int64_t piece_step;
     int first_wave, last_wave; /* the latter is not this part's */
 
+    static __device__ void load_triangle(char *to, const uint8_t *from, qrn_barrier *full)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            qrn_bulk_copy(to + i * (SLICE + 512), from + gdn_slice(i) + i * 512, SLICE - i * 512, full);
+    }
     __device__ void load(int wave, const gdn_rows_of_chunk &rows, int at)
     {
         stage_of &s = z.stages[at];
         qrn_barrier_arrive_expecting(&z.full[at],
-                                     TILE + PIECE + (makes_out ? TILE : 0) + n_v * SQUARE);
+                                     (makes_out ? 2 : 1) * (TILE + QRN_GDN_SLICES) +
+                                         (int)sizeof(qrn_gdn_gates) + n_v * SQUARE);
         if (rows.open)
             qrn_bulk_copy(s.k, p.open_keys + (sequence.s * p.n_k_heads + kh - p.first_k_head) * TILE,
                           TILE, &z.full[at]);
         else
             gdn_load_tile(s.k, &p.k, rows.first, kh, &z.full[at]);
         if (makes_out) gdn_load_tile(s.q, &p.q, rows.first, kh, &z.full[at]);
-        qrn_bulk_copy(&s.piece, pieces + wave * piece_step, PIECE, &z.full[at]);
+        const qrn_gdn_piece &piece = pieces[wave * piece_step];
+        load_triangle(s.inverse, piece.inverse, &z.full[at]);
+        if (makes_out) load_triangle(s.scores, piece.scores, &z.full[at]);
+        qrn_bulk_copy(&s.gates, &piece.gates, sizeof piece.gates, &z.full[at]);
         for (int i = 0; i < n_v; i++)
             qrn_tensor_copy(s.v + i * SQUARE, &p.v, first + COLUMNS * i, rows.first, h, &z.full[at]);
     }
@@ -195,14 +207,14 @@ template <int n_groups, bool makes_out> struct walker {
             qrn_wgmma_bf16<64, QRN_BY_K>(x, S[i], qrn_tile_moved(b, i / 4 * SQUARE + i % 4 * 32),
                                          i > 0);
     }
-    /* x (+)= a square^T. */
-    static __device__ __forceinline__ void by_square(float (&x)[32], const uint32_t (&a)[4][4],
-                                                     const void *square, bool adds)
+    /* x (+)= a triangle^T. */
+    static __device__ __forceinline__ void by_triangle(float (&x)[32], const uint32_t (&a)[4][4],
+                                                       const void *triangle, bool adds)
     {
-        const uint64_t b = qrn_tile_by_k(square);
+        const uint64_t b = qrn_slice_by_k(triangle);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            qrn_wgmma_bf16<64, QRN_BY_K>(x, a[i], qrn_tile_moved(b, i * 32), adds || i > 0);
+            qrn_wgmma_bf16<64, QRN_BY_K>(x, a[i], qrn_tile_moved(b, i * SLICE), adds || i > 0);
     }
     /* S += a k. */
     static __device__ __forceinline__ void by_keys(float (&S)[64], const uint32_t (&a)[4][4],
@@ -419,8 +431,8 @@ template <int n_groups, bool makes_out> struct walker {
                 qrn_wgmma_commit();
                 if (p.out_is_bf16) put.take(memory->out + fragment, halves);
             }
-            load_pairs(right.factors, s.piece.gates.p);
-            const float decay = s.piece.gates.last[0];
+            load_pairs(right.factors, s.gates.p);
+            const float decay = s.gates.last[0];
             qrn_wgmma_wait<makes_out>();
             qrn_wgmma_hold(x);
             if (rows.end == GDN_CHUNK)
@@ -430,10 +442,10 @@ template <int n_groups, bool makes_out> struct walker {
             qrn_wgmma_hold(a);
             qrn_wgmma_hold(x);
             qrn_wgmma_fence();
-            by_square(x, a, s.piece.inverse, false);
+            by_triangle(x, a, s.inverse, false);
             qrn_wgmma_commit();
             float2 factors[8];
-            load_pairs(factors, s.piece.gates.edge);
+            load_pairs(factors, s.gates.edge);
 #pragma unroll
             for (int i = 0; i < 64; i++) S[i] *= decay;
             qrn_wgmma_wait<0>();
@@ -446,14 +458,14 @@ template <int n_groups, bool makes_out> struct walker {
             by_keys(S, b, s.k); /* of no use if the chunk stays open */
             qrn_wgmma_commit();
             if constexpr (makes_out) {
-                load_pairs(factors, s.piece.gates.q);
+                load_pairs(factors, s.gates.q);
                 operands(a, x);
                 qrn_wgmma_hold(out);
                 scale(out, factors);
                 qrn_wgmma_hold(a);
                 qrn_wgmma_hold(out);
                 qrn_wgmma_fence();
-                by_square(out, a, s.piece.scores, true);
+                by_triangle(out, a, s.scores, true);
                 qrn_wgmma_commit();
                 if (p.out_is_bf16)
                     put.store(memory->out, p.c.x.out_token);

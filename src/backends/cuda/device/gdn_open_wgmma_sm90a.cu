@@ -55,6 +55,12 @@ static __device__ void keep_start(qrn_gdn_part &part, const float *state, const 
     }
 }
 
+static __device__ __forceinline__ void clear_square(char *square)
+{
+    for (int i = threadIdx.x; i < SQUARE / 16; i += blockDim.x)
+        ((uint4 *)square)[i] = make_uint4(0, 0, 0, 0);
+}
+
 template <int n_groups, bool makes_out>
 static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char *memory)
 {
@@ -76,10 +82,12 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
         }
         qrn_barriers_are_ready();
     }
-    if (at.transfers) /* their v is 0 */
-        for (int n = 0; n < STAGES; n++)
-            for (int i = threadIdx.x; i < SQUARE / 16; i += blockDim.x)
-                ((uint4 *)(z.stages[n].v + (n_groups - 1) * SQUARE))[i] = make_uint4(0, 0, 0, 0);
+    for (int n = 0; n < STAGES; n++) {
+        clear_square(z.stages[n].inverse);
+        if (makes_out) clear_square(z.stages[n].scores);
+        if (at.transfers) clear_square(z.stages[n].v + (n_groups - 1) * SQUARE); /* theirs is 0 */
+    }
+    qrn_fence_async();
     __syncthreads();
     if (sequence.unknown && makes_out && at.part == 0)
         fill_nan(p, sequence, h, at.first, COLUMNS * n_groups);

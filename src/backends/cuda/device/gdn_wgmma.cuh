@@ -52,6 +52,17 @@ static __device__ __forceinline__ uint16_t *gdn_in_tile(void *tile, int row, int
     return (uint16_t *)((char *)tile + column / 64 * SQUARE + qrn_in_atom(row, column % 64 * 2));
 }
 
+/* A lower triangle of 64 x 64 bf16 by slices of 16 columns (qrn_slice_by_k), of which slice i has rows 16 i
+ * and on.  Where its row 0 would be, and where 8 columns j of slice i of a row are. */
+static __device__ __forceinline__ int gdn_slice(int i)
+{
+    return 256 * i * (7 - i);
+}
+static __device__ __forceinline__ int gdn_in_slices(int row, int i, int j)
+{
+    return gdn_slice(i) + qrn_in_slice(row, 16 * j);
+}
+
 /* A warp: G of rows 2 lane and 2 lane + 1 of a value head, whose open rows have it. */
 static __device__ __forceinline__ void gdn_sum_gates(double (&G)[2],
                                                      const qrn_gdn_open_chunk_params &p,

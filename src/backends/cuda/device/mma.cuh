@@ -10,6 +10,9 @@
  *     of 16 x 32 bytes a:       a[0] row group, columns 4t .. 4t + 3; a[1] 8 rows below; a[2], a[3]
  *                               the same 16 columns to the right
  *     of 32 x 8 bytes b:        b[0] rows 4t .. 4t + 3 of column group; b[1] 16 rows below
+ *     of 16 x 8 tf32 a:         a[0] row group, column t; a[1] 8 rows below; a[2], a[3] the same 4 columns to
+ *                               the right
+ *     of 8 x 8 tf32 b:          b[0] row t of column group; b[1] 4 rows below
  * the first of a register in its lowest bits.  All lanes of the warp come here. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MMA_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MMA_CUH
@@ -39,6 +42,26 @@ static __device__ __forceinline__ void qrn_mma_f16(float (&c)[4], const uint32_t
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* The nearest float with 10 bits behind the point, ties away from 0. */
+static __device__ __forceinline__ float qrn_tf32(float x)
+{
+    uint32_t y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return __uint_as_float(y);
+}
+
+/* c += a b, of what qrn_tf32 has given. */
+static __device__ __forceinline__ void qrn_mma_tf32(float (&c)[4], const float (&a)[4],
+                                                    const float (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])),
+                   "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+                   "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
 }
 
 /* c = a b of half as many k: registers 0 and 1 of a, 0 of b. */

@@ -87,6 +87,18 @@ static __device__ __forceinline__ float qrn_exp(float x)
     return y * __uint_as_float((uint32_t)(whole - half + 127) << 23);
 }
 
+/* 2^x, to about 2^-22 of it. */
+static __device__ __forceinline__ float qrn_exp2(float x)
+{
+#ifdef QRN_EMULATED
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
 /* 1 / x, to about 2^-22 of it; the inverse of 2^127 is 0. */
 static __device__ __forceinline__ float qrn_near_inverse(float x)
 {

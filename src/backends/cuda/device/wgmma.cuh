@@ -11,6 +11,9 @@
  * so that [token][element] serves as both.  One product takes 16 k of halves or 32 of bytes: by k those
  * begin 32 bytes further in the line, by rows 2048 bytes further.
  *
+ * A slice is a tile by k of 16 halves alone: lines of 32 bytes, one after the other, of each eight the last four
+ * with their two pieces of 16 bytes swapped (qrn_in_slice); it is aligned to 256 bytes.
+ *
  * Of c, 64 x N, warp w of the warpgroup has rows 16 w .. 16 w + 15 as mma's fragments have them: c[4 j + 0, 1]
  * row lane / 4, columns 8 j + 2 (lane % 4) + 0, 1; c[4 j + 2, 3] the same 8 rows below.  Of a in
  * registers, 64 x 16 halves, a warp has its 16 rows as mma has them.
@@ -45,6 +48,16 @@ static __device__ __forceinline__ uint64_t qrn_tile_by_rows(const void *tile, in
     return (uint64_t)((qrn_shared_address(tile) & 0x3ffff) >> 4) |
            (uint64_t)((apart & 0x3ffff) >> 4) << 16 | (uint64_t)(QRN_ATOM >> 4) << 32 |
            (uint64_t)1 << 62;
+}
+/* Where byte x of line y stands in a slice, and what wgmma is told of one. */
+static __device__ __forceinline__ int qrn_in_slice(int y, int x)
+{
+    return y * 32 + (x ^ (y & 4) << 2);
+}
+static __device__ __forceinline__ uint64_t qrn_slice_by_k(const void *slice)
+{
+    return (uint64_t)((qrn_shared_address(slice) & 0x3ffff) >> 4) | (uint64_t)1 << 16 |
+           (uint64_t)(256 >> 4) << 32 | (uint64_t)3 << 62;
 }
 /* The tile n bytes further; n is a multiple of 16.  The upper word stays as it is. */
 static __device__ __forceinline__ uint64_t qrn_tile_moved(uint64_t tile, int n)
