@@ -51,11 +51,6 @@ static inline void qrn_mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint
     emulated_mma("at mma of f16", c, a, b, 16, 2,
                  [](uint32_t x) { return (double)qrn_float_of_f16((uint16_t)x); });
 }
-static inline float qrn_tf32(float x)
-{
-    const uint32_t bits = __float_as_uint(x);
-    return (bits & 0x7f800000u) == 0x7f800000u ? x : __uint_as_float((bits + 0x1000u) & 0xffffe000u);
-}
 static inline void qrn_mma_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2])
 {
     uint32_t bits[6];

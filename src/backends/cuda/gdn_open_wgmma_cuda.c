@@ -138,8 +138,6 @@ static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
     return p;
 }
 
-enum { PREPARE_AT_ONCE = 4 }; /* blocks of a multiprocessor */
-
 /* Parts of each sequence, each of whose blocks has a multiprocessor: before the walk the first part
  * takes one block, others but the last two; in it all take two narrow ones, or one wide one.  A chunk
  * takes 1.1 us before the walk, 1.2 in a narrow block and 1.7 in a wide one: parts that all are narrow
@@ -201,8 +199,9 @@ static void run_heads(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_para
     static const struct qrn_cuda_function prepare = {qrn_cuda_image_gdn_open_prepare_sm90a,
                                                      "qrn_gdn_open_prepare", QRN_GDN_PREPARE_BYTES};
     const int64_t ratio = p.c.x.heads.n_v / p.c.x.heads.n_k, n = p.n_numbers * p.n_k_heads,
-                  fitting = PREPARE_AT_ONCE * (int64_t)s->cuda->n_multiprocessors / n;
-    p.n_shares = (int32_t)(fitting < 1 ? 1 : fitting < ratio ? fitting : ratio);
+                  fitting = QRN_GDN_PREPARE_AT_ONCE * (int64_t)s->cuda->n_multiprocessors / n,
+                  fewest = (ratio + QRN_GDN_PREPARE_HEADS - 1) / QRN_GDN_PREPARE_HEADS;
+    p.n_shares = (int32_t)(fitting < fewest ? fewest : fitting < ratio ? fitting : ratio);
     qrn_cuda_launch(s, &prepare,
                     (struct qrn_cuda_grid){.n_blocks = n * p.n_shares,
                                            .n_threads = 128,

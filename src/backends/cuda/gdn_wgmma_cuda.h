@@ -14,6 +14,8 @@ enum {
     QRN_GDN_WGMMA_STAGES = 3,      /* chunks in shared memory */
     QRN_GDN_WGMMA_PART_STAGES = 4, /* of the parts before the last */
     QRN_GDN_WGMMA_JOINED = 16,     /* columns of a block */
+    QRN_GDN_PREPARE_AT_ONCE = 5,   /* blocks of a multiprocessor */
+    QRN_GDN_PREPARE_HEADS = 4,     /* value heads of a block of gdn_open_prepare, or fewer */
     QRN_GDN_ROUND_ROWS = 4,        /* of a warp at once, where tensors are rounded */
     QRN_GDN_WGMMA_SQUARE = 8192,   /* bytes of 64 x 64 bf16 */
     QRN_GDN_SLICES = 5120          /* of a lower triangle of these */
@@ -24,7 +26,7 @@ enum {
  * lies behind them, and barriers. */
 enum {
     QRN_GDN_PREPARE_BYTES =
-        4 * QRN_GDN_WGMMA_SQUARE + 2 * QRN_GDN_SLICES + 4 * 4 * 64 * 4 + 256 + 1024,
+        4 * QRN_GDN_WGMMA_SQUARE + QRN_GDN_PREPARE_HEADS * 4 * 64 * 4 + 256 + 1024,
     QRN_GDN_PARTS_BYTES =
         QRN_GDN_WGMMA_PART_STAGES * (5 * QRN_GDN_WGMMA_SQUARE + 3072) + 2048 + 1024
 };

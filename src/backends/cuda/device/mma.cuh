@@ -20,6 +20,11 @@
 #include "backends/cuda/device/numbers.cuh"
 #include "backends/cuda/device/warp.cuh"
 
+/* mma takes 10 bits behind the point of a float and forgets the rest, 2^-11 / m of it on average where m, in 1 .. 2, is
+ * what stands before the exponent.  A product of two numbers of which one was multiplied by this is on average what
+ * it should be, and as near to that as if both had been rounded. */
+#define QRN_TF32_PAIR 1.000704f
+
 #ifdef QRN_EMULATED
 #include "emulator/mma_on_cpu.h"
 #else
@@ -44,15 +49,7 @@ static __device__ __forceinline__ void qrn_mma_f16(float (&c)[4], const uint32_t
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* The nearest float with 10 bits behind the point, ties away from 0. */
-static __device__ __forceinline__ float qrn_tf32(float x)
-{
-    uint32_t y;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-    return __uint_as_float(y);
-}
-
-/* c += a b, of what qrn_tf32 has given. */
+/* c += a b, of floats as tf32. */
 static __device__ __forceinline__ void qrn_mma_tf32(float (&c)[4], const float (&a)[4],
                                                     const float (&b)[2])
 {
