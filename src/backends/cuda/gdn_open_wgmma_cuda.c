@@ -125,6 +125,7 @@ static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
         .pieces = (struct qrn_gdn_piece *)(uintptr_t)s->scratch,
         .parts = (struct qrn_gdn_part *)(uintptr_t)(s->scratch + plan->pieces_bytes),
         .open_keys = (uint8_t *)(uintptr_t)open_keys,
+        .ratio = (int32_t)(a->v.shape[1] / a->q.shape[1]),
         .n_parts = (int32_t)most_parts(a),
         .n_numbers = plan->n_numbers,
         .out_is_bf16 = a->out.dtype == QRN_BF16,
@@ -174,7 +175,7 @@ static void walk_parts(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_par
 }
 
 /* The walk, of few heads cut into parts: one warpgroup a block while every block can have a
- * multiprocessor of its own. */
+ * multiprocessor of its own, the two of a head near each other in a cluster. */
 static void walk(struct qrn_cuda_stream *s, struct qrn_gdn_wgmma_params *p, int64_t n_items)
 {
     static const struct qrn_cuda_function narrow = {qrn_cuda_image_gdn_open_wgmma_sm90a,
@@ -186,6 +187,7 @@ static void walk(struct qrn_cuda_stream *s, struct qrn_gdn_wgmma_params *p, int6
     const int64_t n_walks = p->n_parts * n_items;
     const bool is_narrow = 2 * n_walks <= s->cuda->n_multiprocessors;
     const struct qrn_cuda_grid grid = {.n_blocks = (is_narrow ? 2 : 1) * n_walks,
+                                       .n_cluster = is_narrow ? 2 : 0,
                                        .n_threads = is_narrow ? 160 : 384,
                                        .shared_bytes = is_narrow ? QRN_GDN_WALK_BYTES(1)
                                                                  : QRN_GDN_WALK_BYTES(2)};
@@ -198,16 +200,16 @@ static void run_heads(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_para
     struct qrn_gdn_wgmma_params p = *of_all;
     static const struct qrn_cuda_function prepare = {qrn_cuda_image_gdn_open_prepare_sm90a,
                                                      "qrn_gdn_open_prepare", QRN_GDN_PREPARE_BYTES};
-    const int64_t ratio = p.c.x.heads.n_v / p.c.x.heads.n_k, n = p.n_numbers * p.n_k_heads,
+    const int64_t n = p.n_numbers * p.n_k_heads,
                   fitting = QRN_GDN_PREPARE_AT_ONCE * (int64_t)s->cuda->n_multiprocessors / n,
-                  fewest = (ratio + QRN_GDN_PREPARE_HEADS - 1) / QRN_GDN_PREPARE_HEADS;
-    p.n_shares = (int32_t)(fitting < fewest ? fewest : fitting < ratio ? fitting : ratio);
+                  fewest = (p.ratio + QRN_GDN_PREPARE_HEADS - 1) / QRN_GDN_PREPARE_HEADS;
+    p.n_shares = (int32_t)(fitting < fewest ? fewest : fitting < p.ratio ? fitting : p.ratio);
     qrn_cuda_launch(s, &prepare,
                     (struct qrn_cuda_grid){.n_blocks = n * p.n_shares,
                                            .n_threads = 128,
                                            .shared_bytes = QRN_GDN_PREPARE_BYTES},
                     &p);
-    walk(s, &p, p.c.x.sequences.n_seqs * p.n_k_heads * ratio);
+    walk(s, &p, p.c.x.sequences.n_seqs * p.n_k_heads * p.ratio);
 }
 
 static void run(void *stream, const void *args)

@@ -70,10 +70,11 @@ struct qrn_gdn_wgmma_params {
     struct qrn_gdn_part *parts;      /* of each sequence's value heads, n_parts each */
     uint8_t *open_keys; /* of each sequence and key head, if rows of its first chunk are open, that chunk's
                            keys as they lie in shared memory: the old rows are then read no more */
-    int32_t n_shares;                /* of a key head's value heads, for gdn_open_prepare */
+    int32_t ratio;                   /* value heads of a key head */
+    int32_t n_shares;                /* of these, for gdn_open_prepare */
     int32_t n_parts;                 /* of a sequence, worked on at once; 1: parts is not used */
     int32_t out_is_bf16, out_is_aligned; /* rows of out, to 16 bytes */
-    uint8_t rest[32];
+    uint8_t rest[28];
 };
 
 /* A tensor [n_tokens, n_heads, 128] of f32 rounded to bf16 without gaps. */

@@ -63,11 +63,11 @@ static __device__ bool gdn_find_chunk(const qrn_gdn_open_chunk_params &p, int64_
                                       gdn_sequence *q, int *wave)
 {
     const qrn_ragged &r = p.x.sequences;
-    int64_t low = 0, high = r.n_seqs; /* the last sequence whose first number is not above */
+    unsigned low = 0, high = (unsigned)r.n_seqs; /* the last sequence whose first number is not above */
     while (high - low > 1) {
-        const int64_t middle = (low + high) / 2;
-        const int64_t begin = qrn_clamp(r.seq_begin[middle], 0, r.n_tokens);
-        if (begin / GDN_CHUNK + 2 * middle <= number)
+        const unsigned middle = (low + high) / 2,
+                       begin = (unsigned)qrn_clamp(r.seq_begin[middle], 0, r.n_tokens);
+        if (begin / GDN_CHUNK + 2 * middle <= (unsigned)number)
             low = middle;
         else
             high = middle;

@@ -71,7 +71,7 @@ struct preparer {
     static __device__ __forceinline__ float power(double x) { return qrn_exp2((float)(x * LOG2_E)); }
 
     /* A warp: G and what comes of it of rows 2 lane, 2 lane + 1 of one value head. */
-    __device__ void sum_gates(int slot, int64_t h, qrn_gdn_gates &of)
+    __device__ void sum_gates(int slot, int h, qrn_gdn_gates &of)
     {
         const int row = 2 * qrn_lane(), first = row / 16 * 8; /* the latter a lane */
         const bool closes = rows.end == GDN_CHUNK;
@@ -110,11 +110,10 @@ struct preparer {
     }
 
     /* Of n value heads of the key head from the first on, a warp each. */
-    __device__ void sum_gates_of(int first, int n, qrn_gdn_piece *pieces)
+    __device__ void sum_gates_of(const qrn_gdn_wgmma_params &of, int first, int n, qrn_gdn_piece *pieces)
     {
         const int warp = qrn_warp();
-        if (warp < n)
-            sum_gates(warp, gdn_value_head(p.x.heads, kh, first + warp), pieces[warp].gates);
+        if (warp < n) sum_gates(warp, gdn_value_head(of, kh, first + warp), pieces[warp].gates);
     }
 
     /* Eight rows of the upper half of the chunk, or the eight that mirror them, of which this lane has one. */
@@ -382,10 +381,9 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, QRN_GDN_PREPARE_AT_ONCE, qrn_gdn_
     prepare_shared *shared = (prepare_shared *)qrn_align_shared(memory, QRN_ATOM);
     qrn_hold_shared(shared);
     prepare_shared &z = *shared;
-    const int ratio = (int)(p.c.x.heads.n_v / p.c.x.heads.n_k),
-              share = (int)blockIdx.x % p.n_shares, each = (ratio + p.n_shares - 1) / p.n_shares,
-              first = share * each, n_heads = min(each, ratio - first);
-    const int item = (int)blockIdx.x / p.n_shares, number = item / (int)p.n_k_heads,
+    const int item = (int)blockIdx.x / p.n_shares, share = (int)blockIdx.x - item * p.n_shares,
+              each = (p.ratio + p.n_shares - 1) / p.n_shares, first = share * each,
+              n_heads = min(each, p.ratio - first), number = item / (int)p.n_k_heads,
               of_wave = item - number * (int)p.n_k_heads;
     gdn_sequence sequence;
     int wave;
@@ -400,8 +398,8 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, QRN_GDN_PREPARE_AT_ONCE, qrn_gdn_
         if (x.rows.open) z.before.find(p.c, sequence, wave);
     }
     if (x.rows.open) __syncthreads();
-    qrn_gdn_piece *const pieces = p.pieces + (int64_t)item * ratio + first;
-    x.sum_gates_of(first, n_heads, pieces);
+    qrn_gdn_piece *const pieces = p.pieces + (int64_t)item * p.ratio + first;
+    x.sum_gates_of(p, first, n_heads, pieces);
     __syncthreads(); /* the barrier is ready */
     qrn_barrier_wait(&full, 0);
     if (x.rows.open) {

@@ -232,6 +232,7 @@ template <int n_groups, bool makes_out> struct walker {
     struct out_rows {
         int place;       /* of this lane's row and 16 bytes of it */
         int row;         /* of the first four */
+        int barrier = 2 + (int)threadIdx.x / 128; /* of the warpgroup */
         uint16_t *to;    /* there in the tensor, of the chunk that is stored next */
         int open = 0, n = 0; /* of its rows, that are the call's */
         __device__ out_rows(const walker &w, int first_row)
@@ -241,12 +242,12 @@ template <int n_groups, bool makes_out> struct walker {
             place = (int)threadIdx.x / 128 * SQUARE + qrn_in_atom(row, 2 * column);
             to = (uint16_t *)w.p.c.x.out + w.h * w.p.c.x.out_head + w.first + column +
                  (first_row - GDN_CHUNK + row) * w.p.c.x.out_token;
-            qrn_hold(place);
+            qrn_hold(place), qrn_hold(barrier);
         }
         /* All of the warpgroup, which has read what was there. */
         __device__ __forceinline__ void take(char *fragment, const uint32_t (&x)[4][4])
         {
-            qrn_sync_some(2 + (int)threadIdx.x / 128, 128);
+            qrn_sync_some(barrier, 128);
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 qrn_stmatrix4_transposed(fragment + i * 16 * QRN_LINE, x[i]);
@@ -254,7 +255,7 @@ template <int n_groups, bool makes_out> struct walker {
         __device__ __forceinline__ void store(const char *memory, int64_t step) const
         {
             uint4 rows[4];
-            qrn_sync_some(2 + (int)threadIdx.x / 128, 128);
+            qrn_sync_some(barrier, 128);
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 rows[i] = *(const uint4 *)(memory + (place ^ i % 2 * 64) + 4 * i * QRN_LINE);
@@ -368,7 +369,7 @@ template <int n_groups, bool makes_out> struct walker {
         enum { SLICES = WIDTH / (COLUMNS * n_groups) };
         const qrn_gdn_heads &heads = p.c.x.heads;
         const gdn_rows_of_sequence all(sequence);
-        const int ratio = (int)(heads.n_v / heads.n_k), n_shares = ratio * SLICES,
+        const int ratio = p.ratio, n_shares = ratio * SLICES,
                   nth = heads.tiled ? (h - kh) / (int)heads.n_k : h - kh * ratio,
                   slice = first / (COLUMNS * n_groups), share = nth * SLICES + slice;
         const int n_waves = sequence.n_segments(), e = 4 * qrn_lane();

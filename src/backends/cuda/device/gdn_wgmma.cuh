@@ -31,10 +31,9 @@ struct gdn_rows_of_sequence {
     }
 };
 
-static __device__ __forceinline__ int64_t gdn_value_head(const qrn_gdn_heads &h, int64_t kh,
-                                                         int64_t i)
+static __device__ __forceinline__ int gdn_value_head(const qrn_gdn_wgmma_params &p, int kh, int i)
 {
-    return h.tiled ? kh + i * h.n_k : kh * (h.n_v / h.n_k) + i;
+    return p.c.x.heads.tiled ? kh + i * (int)p.c.x.heads.n_k : kh * p.ratio + i;
 }
 
 /* All of a chunk's rows of a tensor of 128 columns, of which two boxes of 64 columns are asked
