@@ -49,7 +49,7 @@ QRN_DEVICE_FUNCTION(qrn_test_shuffles, 64, 1, qrn_test_params)
     out[7] = qrn_block_sum<2>((float)threadIdx.x, shared);
 }
 
-/* c = a b for 16 x 16 (or, of bytes, 32) times 16 x 8: fragments straight from their description. */
+/* c = a b for 16 x 16 (or, of bytes, 32, of tf32, 8) times 16 x 8: fragments straight from their description. */
 QRN_DEVICE_FUNCTION(qrn_test_mma, 32, 1, qrn_test_mma_params)
 {
     const int lane = qrn_lane(), g = lane / 4, t = lane % 4;
@@ -65,6 +65,9 @@ QRN_DEVICE_FUNCTION(qrn_test_mma, 32, 1, qrn_test_mma_params)
     if (p.type == 0) qrn_mma_bf16(c, a, b);
     if (p.type == 1) qrn_mma_f16(c, a, b);
     if (p.type == 2) qrn_mma_s8(whole, a, b);
+    if (p.type == 3)
+        qrn_mma_tf32(c, {__uint_as_float(a[0]), __uint_as_float(a[1]), __uint_as_float(a[2]), __uint_as_float(a[3])},
+                     {__uint_as_float(b[0]), __uint_as_float(b[1])});
     for (int i = 0; i < 4; i++)
         p.c[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = p.type == 2 ? (float)whole[i] : c[i];
 }

@@ -14,7 +14,7 @@ struct qrn_test_params {
 struct qrn_test_mma_params {
     const void *a, *b;
     float *c;
-    int32_t type;   /* 0: bf16, 1: f16, 2: bytes */
+    int32_t type;   /* 0: bf16, 1: f16, 2: bytes, 3: tf32 */
     int32_t n_rows; /* of b; the rest is 0 */
 };
 
@@ -51,7 +51,7 @@ struct qrn_test_wgmma_params {
     struct qrn_tensor_map a, b; /* boxes of 64 x 64, those of b by k of 64 x 128 */
     const void *data;           /* for the pipeline's test */
     float *c;
-    int32_t k, way, a_in_registers;
+    int32_t k, way, a_in_registers, b_in_slices; /* the latter by k alone */
 };
 
 #endif

@@ -4,11 +4,22 @@
 #include "backends/cuda/device/wgmma.cuh"
 #include "emulator/kernels.h"
 
-enum { M = 64, N = 128, K = 64, CONSUMERS = 128, A_BYTES = M * K * 2, B_BYTES = N * K * 2 };
+enum { M = 64, N = 128, K = 64, CONSUMERS = 128, A_BYTES = M * K * 2, B_BYTES = N * K * 2, SLICE = N * 32 };
 
 struct stage {
-    char a[A_BYTES], b[B_BYTES];
+    char a[A_BYTES], b[B_BYTES], slices[K / 16][SLICE];
 };
+
+/* Each of the consumers copies a row of b to its slices. */
+static __device__ void slice(stage &s)
+{
+    const int row = (int)threadIdx.x;
+    qrn_sync_some(2, CONSUMERS);
+    for (int i = 0; i < K / 8; i++)
+        *(uint4 *)(s.slices[i / 2] + qrn_in_slice(row, i % 2 * 16)) = *(const uint4 *)(s.b + qrn_in_atom(row, 16 * i));
+    qrn_fence_async();
+    qrn_sync_some(2, CONSUMERS);
+}
 
 /* By rows, columns 64 and up of b are an array of their own. */
 static __device__ void fill(const qrn_test_wgmma_params &p, stage &s, int k, qrn_barrier *full)
@@ -32,7 +43,7 @@ static __device__ void multiply(const qrn_test_wgmma_params &p, const stage &s, 
     for (int k = 0; k < K; k += 16, adds = 1) {
         const int step = way == QRN_BY_K ? 2 * k : k * QRN_LINE;
         const uint64_t a = qrn_tile_moved(way == QRN_BY_K ? qrn_tile_by_k(s.a) : qrn_tile_by_rows(s.a, 0), step),
-                       b = qrn_tile_moved(way == QRN_BY_K ? qrn_tile_by_k(s.b)
+                       b = p.b_in_slices ? qrn_tile_moved(qrn_slice_by_k(s.slices), k / 16 * SLICE) : qrn_tile_moved(way == QRN_BY_K ? qrn_tile_by_k(s.b)
                                                           : qrn_tile_by_rows(s.b, B_BYTES / 2), step);
         if (p.a_in_registers) {
             uint32_t mine[4];
@@ -70,6 +81,7 @@ QRN_DEVICE_FUNCTION(qrn_test_wgmma, 160, 1, qrn_test_wgmma_params)
     float c[N / 2];
     for (int k = 0; k < p.k; k += K, ring.next()) {
         qrn_barrier_wait(&full, ring.parity);
+        if (p.b_in_slices) slice(s);
         if (p.way == QRN_BY_K) multiply<QRN_BY_K>(p, s, c, k > 0);
         else multiply<QRN_BY_ROWS>(p, s, c, k > 0);
         qrn_barrier_arrive(&empty);

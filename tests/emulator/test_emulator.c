@@ -142,6 +142,18 @@ static void expect_product(const float *c, const double a[16][32], const double 
         }
 }
 
+/* With 10 bits behind the point. */
+static float tf32_of(double x)
+{
+    const float f = (float)x;
+    uint32_t bits;
+    float y;
+    memcpy(&bits, &f, sizeof bits);
+    bits &= 0xffffe000u;
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
 static void test_fragments(void **state)
 {
     (void)state;
@@ -150,16 +162,19 @@ static void test_fragments(void **state)
     begin(&t, qrn_cuda_image_kernels);
     uint8_t *a = (uint8_t *)t.memory, *b = a + 512;
     struct qrn_test_mma_params p = {a, b, t.memory + 256, 0, 16};
-    for (p.type = 0; p.type < 3; p.type++) {
+    for (p.type = 0; p.type < 4; p.type++) {
         double x[16][32] = {{0}}, y[32][8] = {{0}};
-        const int n_k = p.type == 2 ? 32 : 16;
+        const int n_k = p.type == 2 ? 32 : p.type == 3 ? 8 : 16;
         for (int i = 0; i < 24 * n_k; i++) { /* rows of a, columns of b */
             const double value = p.type == 2 ? (double)(rng_below(&r, 256) - 128) : rng_normal(&r);
             const uint16_t h = half_of(p.type, value);
+            const float f = tf32_of(value), more = f * (1.0f + 0x1p-11f); /* the last bits are forgotten */
             double *to = i < 16 * n_k ? &x[i / n_k][i % n_k] : &y[i % n_k][i / n_k - 16];
-            *to = p.type == 2 ? value : half_value(p.type, h);
+            *to = p.type == 2 ? value : p.type == 3 ? (double)f : half_value(p.type, h);
             if (p.type == 2)
                 a[i] = (uint8_t)(int8_t)value;
+            else if (p.type == 3)
+                memcpy(a + 4 * i, &more, 4);
             else
                 memcpy(a + 2 * i, &h, 2);
         }

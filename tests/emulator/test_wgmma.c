@@ -57,7 +57,7 @@ static void check_product(struct test *t, struct qrn_test_wgmma_params *p, int n
         map(t, pb, N, n_k, 64, &p->b);
     }
     p->c = t->memory;
-    GOOD(launch(t, "qrn_test_wgmma", 160, 2 * (M + N) * 64 + 1024, p));
+    GOOD(launch(t, "qrn_test_wgmma", 160, 2 * (M + 2 * N) * 64 + 1024, p));
     for (int i = 0; i < M; i++)
         for (int j = 0; j < N; j++) {
             double sum = 0.0;
@@ -77,9 +77,11 @@ static void test_products(void **state)
     begin(&t, qrn_cuda_image_kernels_sm90a);
     for (int n_k = 64; n_k <= MAX_K; n_k += 40) /* ends inside a box but for the first */
         for (int way = 0; way < 2; way++)
-            for (int in_registers = 0; in_registers < (way == BY_K ? 2 : 1); in_registers++) {
-                struct qrn_test_wgmma_params p = {
-                    .k = (n_k + 63) / 64 * 64, .way = way, .a_in_registers = in_registers};
+            for (int i = 0; i < (way == BY_K ? 4 : 1); i++) {
+                struct qrn_test_wgmma_params p = {.k = (n_k + 63) / 64 * 64,
+                                                  .way = way,
+                                                  .a_in_registers = i % 2,
+                                                  .b_in_slices = i / 2};
                 check_product(&t, &p, n_k);
             }
     end(&t);

@@ -249,6 +249,62 @@ static void test_rounded_batch(void **state)
     devices_close(&d);
 }
 
+/* Value heads of key heads first .. first + n - 1, of tokens of all. */
+static void run_heads(const char *n_multiprocessors, struct mem *m, const struct tokens *all,
+                      const struct sequence *all_start, int64_t first, int64_t n, struct qrn_tensor *out)
+{
+    const int64_t ratio = all->z->n_v_heads / all->z->n_k_heads, T = all->q.shape[0];
+    struct shape z = *all->z;
+    struct devices d;
+    z.n_k_heads = n, z.n_v_heads = n * ratio;
+    struct tokens w = {.z = &z,
+                       .q = qrn_tensor_slice(all->q, 1, first, n),
+                       .k = qrn_tensor_slice(all->k, 1, first, n),
+                       .v = qrn_tensor_slice(all->v, 1, first * ratio, n * ratio),
+                       .g = qrn_tensor_slice(all->g, 1, first * ratio, n * ratio),
+                       .beta = qrn_tensor_slice(all->beta, 1, first * ratio, n * ratio),
+                       .acts = all->acts};
+    struct sequence s = make_sequence(m, &z, false);
+    memcpy(s.state[0], all_start->state[0] + first * ratio * z.d_k * z.d_v, state_bytes(&z));
+    *out = mem_tensor(m, QRN_BF16, 3, (const int64_t[]){T, n * ratio, z.d_v});
+    setenv("QRN_EMULATED_MULTIPROCESSORS", n_multiprocessors, 1);
+    devices_open_for(&d, 1, QRN_OP_gdn_open_chunk);
+    unsetenv("QRN_EMULATED_MULTIPROCESSORS");
+    feed(d.dev[d.n - 1], NULL, &w, &s, T, *out);
+    devices_close(&d);
+}
+
+/* Where there is more to do than multiprocessors, blocks take several value heads of a key head, else one:
+ * the same bits. */
+static void test_rounded_heads(void **state)
+{
+    (void)state;
+    const int64_t ratio = 7, n_k_heads = op_test_gpu_is_real() ? 32 : 2,
+                  T = op_test_gpu_is_real() ? 22 * C + 5 : 3 * C + 11;
+    const struct shape z = {n_k_heads, n_k_heads * ratio, 128, 128, QRN_HEADS_BLOCK, "many heads"};
+    struct devices d;
+    struct mem m = {0};
+    struct rng r = {37};
+    devices_open_for(&d, 1, QRN_OP_gdn_open_chunk);
+    const bool has_gpu = is_gpu(d.dev[d.n - 1]);
+    devices_close(&d);
+    if (!has_gpu) skip();
+    struct tokens w = make_tokens(&m, &r, &z, T, STRONG);
+    round_tokens(&m, &w, QRN_BF16);
+    struct sequence s = make_sequence(&m, &z, false);
+    struct qrn_tensor all, some;
+    start(&s, &z, 3);
+    run_heads("1", &m, &w, &s, 0, n_k_heads, &all);
+    for (int64_t kh = 0; kh < n_k_heads; kh += n_k_heads - 1) {
+        const size_t bytes = (size_t)(ratio * z.d_v) * 2;
+        run_heads("64", &m, &w, &s, kh, 1, &some);
+        for (int64_t t = 0; t < T; t++)
+            assert_memory_equal((const char *)all.data + bytes * (size_t)(t * n_k_heads + kh),
+                                (const char *)some.data + bytes * (size_t)t, bytes);
+    }
+    mem_free_all(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_rounded_parts),
         cmocka_unit_test(test_rounded_parts_of_short),
         cmocka_unit_test(test_rounded_batch),
+        cmocka_unit_test(test_rounded_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
