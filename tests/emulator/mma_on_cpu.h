@@ -56,8 +56,8 @@ static inline void qrn_mma_tf32(float (&c)[4], const float (&a)[4], const float 
     uint32_t bits[6];
     std::memcpy(bits, a, sizeof a);
     std::memcpy(bits + 4, b, sizeof b);
-    emulated_mma("at mma of tf32", c, {bits[0], bits[1], bits[2], bits[3]}, {bits[4], bits[5]}, 8, 4,
-                 [](uint32_t x) { return (double)__uint_as_float(x & 0xffffe000u); });
+    emulated_mma("at mma of tf32", c, {bits[0], bits[1], bits[2], bits[3]}, {bits[4], bits[5]}, 8,
+                 4, [](uint32_t x) { return (double)__uint_as_float(x & 0xffffe000u); });
 }
 static inline void qrn_mma_f16_short(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0)
 {

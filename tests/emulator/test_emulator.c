@@ -168,7 +168,8 @@ static void test_fragments(void **state)
         for (int i = 0; i < 24 * n_k; i++) { /* rows of a, columns of b */
             const double value = p.type == 2 ? (double)(rng_below(&r, 256) - 128) : rng_normal(&r);
             const uint16_t h = half_of(p.type, value);
-            const float f = tf32_of(value), more = f * (1.0f + 0x1p-11f); /* the last bits are forgotten */
+            const float f = tf32_of(value),
+                        more = f * (1.0f + 0x1p-11f); /* the last bits are forgotten */
             double *to = i < 16 * n_k ? &x[i / n_k][i % n_k] : &y[i % n_k][i / n_k - 16];
             *to = p.type == 2 ? value : p.type == 3 ? (double)f : half_value(p.type, h);
             if (p.type == 2)

@@ -251,7 +251,8 @@ static void test_rounded_batch(void **state)
 
 /* Value heads of key heads first .. first + n - 1, of tokens of all. */
 static void run_heads(const char *n_multiprocessors, struct mem *m, const struct tokens *all,
-                      const struct sequence *all_start, int64_t first, int64_t n, struct qrn_tensor *out)
+                      const struct sequence *all_start, int64_t first, int64_t n,
+                      struct qrn_tensor *out)
 {
     const int64_t ratio = all->z->n_v_heads / all->z->n_k_heads, T = all->q.shape[0];
     struct shape z = *all->z;
@@ -308,10 +309,8 @@ static void test_rounded_heads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounded_sequence),
-        cmocka_unit_test(test_rounded_parts),
-        cmocka_unit_test(test_rounded_parts_of_short),
-        cmocka_unit_test(test_rounded_batch),
+        cmocka_unit_test(test_rounded_sequence),       cmocka_unit_test(test_rounded_parts),
+        cmocka_unit_test(test_rounded_parts_of_short), cmocka_unit_test(test_rounded_batch),
         cmocka_unit_test(test_rounded_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

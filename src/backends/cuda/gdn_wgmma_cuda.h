@@ -21,8 +21,8 @@ enum {
     QRN_GDN_SLICES = 5120          /* of a lower triangle of these */
 };
 
-/* Shared memory, with what aligns it to 1 KiB: of gdn_open_prepare tiles or triangles, squares, gates of
- * four value heads and pointers; of the others stages of k, a piece and v (in the walk q, too), what
+/* Shared memory, with what aligns it to 1 KiB: of gdn_open_prepare tiles or triangles, gates of its value
+ * heads and pointers; of the others stages of k, a piece and v (in the walk q, too), what
  * lies behind them, and barriers. */
 enum {
     QRN_GDN_PREPARE_BYTES =
@@ -70,8 +70,8 @@ struct qrn_gdn_wgmma_params {
     struct qrn_gdn_part *parts;      /* of each sequence's value heads, n_parts each */
     uint8_t *open_keys; /* of each sequence and key head, if rows of its first chunk are open, that chunk's
                            keys as they lie in shared memory: the old rows are then read no more */
-    int32_t ratio;                   /* value heads of a key head */
-    int32_t n_shares;                /* of these, for gdn_open_prepare */
+    int32_t ratio;      /* value heads of a key head */
+    int32_t n_shares;   /* of these, for gdn_open_prepare */
     int32_t n_parts;                 /* of a sequence, worked on at once; 1: parts is not used */
     int32_t out_is_bf16, out_is_aligned; /* rows of out, to 16 bytes */
     uint8_t rest[28];

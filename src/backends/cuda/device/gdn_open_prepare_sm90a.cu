@@ -49,9 +49,8 @@ struct prepare_shared {
             __align__(128) char inverse[2][QRN_GDN_SLICES];
         };
     };
-    /* Of each value head, of the 16 rows that row r is of: log2 of the decay from the first
-     * to r, its power, the decay from r to the first of the next 16; from the first of 16 to that of
-     * the next. */
+    /* Of each value head, of the 16 rows that row r is of: log2 of the decay from the first to r, that
+     * decay, the decay from r to the first of the next 16; and from the first of 16 to that of the next. */
     float along[HEADS][GDN_CHUNK], from[HEADS][GDN_CHUNK], to[HEADS][GDN_CHUNK],
         across[HEADS][WARPS], beta[HEADS][GDN_CHUNK];
     gdn_segment before; /* where open rows are */
@@ -68,7 +67,10 @@ struct preparer {
     int kh;
 
     /* exp(x). */
-    static __device__ __forceinline__ float power(double x) { return qrn_exp2((float)(x * LOG2_E)); }
+    static __device__ __forceinline__ float power(double x)
+    {
+        return qrn_exp2((float)(x * LOG2_E));
+    }
 
     /* A warp: G and what comes of it of rows 2 lane, 2 lane + 1 of one value head. */
     __device__ void sum_gates(int slot, int h, qrn_gdn_gates &of)
@@ -82,9 +84,7 @@ struct preparer {
         for (int i = 0; i < 2; i++) {
             const int r = row + i;
             mine[i] = r >= rows.open && r < rows.end;
-            beta[i] = mine[i]         ? *gdn_at(p.x.beta, rows.first + r, h)
-                      : r < rows.open ? 1.0f
-                                      : 0.0f;
+            beta[i] = mine[i] ? *gdn_at(p.x.beta, rows.first + r, h) : r < rows.open ? 1.0f : 0.0f;
         }
         gdn_sum_gates(G, p, rows, z.before.G + h * GDN_CHUNK, h);
         const double last = __shfl_sync(QRN_ALL_OF_WARP, G[1], 31),
@@ -110,7 +110,8 @@ struct preparer {
     }
 
     /* Of n value heads of the key head from the first on, a warp each. */
-    __device__ void sum_gates_of(const qrn_gdn_wgmma_params &of, int first, int n, qrn_gdn_piece *pieces)
+    __device__ void sum_gates_of(const qrn_gdn_wgmma_params &of, int first, int n,
+                                 qrn_gdn_piece *pieces)
     {
         const int warp = qrn_warp();
         if (warp < n) sum_gates(warp, gdn_value_head(of, kh, first + warp), pieces[warp].gates);
@@ -147,7 +148,8 @@ struct preparer {
         qrn_wgmma_fence();
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            qrn_wgmma_bf16<64, QRN_BY_K>(sums, a[i], qrn_tile_moved(b, i / 4 * SQUARE + i % 4 * 32), i > 0);
+            qrn_wgmma_bf16<64, QRN_BY_K>(sums, a[i], qrn_tile_moved(b, i / 4 * SQUARE + i % 4 * 32),
+                                         i > 0);
         qrn_wgmma_commit();
         qrn_wgmma_wait<0>();
         qrn_wgmma_hold(sums);
@@ -168,8 +170,8 @@ struct preparer {
                 across[b] = b && b < diagonal ? z.across[slot][b] : 1.0f;
 #pragma unroll
                 for (int j = 0; j < 2; j++)
-                    of[b][j] =
-                        *(const float2 *)((b < diagonal ? z.to[slot] : along) + 16 * b + 8 * j + column);
+                    of[b][j] = *(const float2 *)((b < diagonal ? z.to[slot] : along) + 16 * b +
+                                                 8 * j + column);
             }
 #pragma unroll
             for (int j = 0; j < 2; j++) {
@@ -183,7 +185,8 @@ struct preparer {
             for (int b = diagonal - 1; b >= 0; b--) {
                 way *= across[b + 1];
 #pragma unroll
-                for (int j = 0; j < 2; j++) of[b][j] = make_float2(way * of[b][j].x, way * of[b][j].y);
+                for (int j = 0; j < 2; j++)
+                    of[b][j] = make_float2(way * of[b][j].x, way * of[b][j].y);
             }
         }
     };
@@ -205,18 +208,20 @@ struct preparer {
                     qrn_bf16_pair(w.of[b][j].x * qk[at], w.of[b][j].y * qk[at + 1]);
             }
     }
-    template <int half, int diagonal> __device__ __forceinline__ void store_scores(qrn_gdn_piece &to) const
+    template <int half, int diagonal>
+    __device__ __forceinline__ void store_scores(qrn_gdn_piece &to) const
     {
         int at = 8 * (half ? 7 - qrn_warp() : qrn_warp()) * 32 + 16 * qrn_lane();
         qrn_hold(at);
 #pragma unroll
-        for (int b = 0; b <= diagonal; b += 2) { /* eight rows of a slice for each half of the warp */
+        for (int b = 0; b <= diagonal; b += 2) { /* half a warp takes eight rows of a slice */
             const int here = at + (qrn_lane() < 16 ? gdn_slice(b) : gdn_slice(b + 1) - 256);
             if (b < diagonal || qrn_lane() < 16)
                 *(uint4 *)(to.scores + here) = *(const uint4 *)(z.scores + here);
         }
     }
-    template <int low> __device__ __forceinline__ void make_scores(int slot, const float (&qk)[32], qrn_gdn_piece &to)
+    template <int low>
+    __device__ __forceinline__ void make_scores(int slot, const float (&qk)[32], qrn_gdn_piece &to)
     {
         put_scores<0, low>(slot, qk);
         put_scores<1, 3 - low>(slot, qk);
@@ -247,7 +252,8 @@ struct preparer {
                 *(float2 *)(A.at(diagonal, b) + in_block(in_16, 8 * j + column)) = a;
             }
     }
-    template <int low> __device__ __forceinline__ void weigh(int slot, triangle &A, const float (&kk)[32])
+    template <int low>
+    __device__ __forceinline__ void weigh(int slot, triangle &A, const float (&kk)[32])
     {
         weigh_rows<0, low>(slot, A, kk);
         weigh_rows<1, 3 - low>(slot, A, kk);
@@ -287,7 +293,8 @@ struct preparer {
         const float2 a = *(const float2 *)(block + in_block(HALF + row, column)),
                      d = *(const float2 *)(block + in_block(HALF + row, HALF + column));
         float p[4] = {}, m[4] = {};
-        qrn_mma_tf32(p, {block[in_block(column, row)], 0.0f, block[in_block(column + 1, row)], 0.0f},
+        qrn_mma_tf32(p,
+                     {block[in_block(column, row)], 0.0f, block[in_block(column + 1, row)], 0.0f},
                      {a.x, a.y});
         qrn_mma_tf32(m, {p[0], 0.0f, p[1], 0.0f}, {d.x, d.y});
         __syncwarp();
@@ -295,8 +302,8 @@ struct preparer {
         for (int i = 0; i < 2; i++) block[in_block(HALF + column + i, row)] = m[i];
     }
 
-    /* sum += x y^T, 16 x 16 each; y rows in shared memory, where fragment is element (lane / 4, 2 t). Of 8 k, mma's number t is 2 t and its t + 4
-     * is 2 t + 1, in both operands. */
+    /* sum += x y^T, 16 x 16 each; y rows in shared memory, fragment: where this lane's elements of 8 x 8 are.
+     * Of 8 k, mma's number t is 2 t and its t + 4 is 2 t + 1, in both operands. */
     static __device__ __forceinline__ void multiply(float (&sum)[2][4], const float (&x)[2][4],
                                                     const float *y, int fragment)
     {
@@ -316,7 +323,8 @@ struct preparer {
         const int lane = qrn_lane(), row = 16 * i + lane / 16 * 8 + lane % 8;
         uint32_t x[4];
 #pragma unroll
-        for (int k = 0; k < 4; k++) x[k] = qrn_bf16_pair(m[k / 2][k % 2 * 2], m[k / 2][k % 2 * 2 + 1]);
+        for (int k = 0; k < 4; k++)
+            x[k] = qrn_bf16_pair(m[k / 2][k % 2 * 2], m[k / 2][k % 2 * 2 + 1]);
         qrn_stmatrix4_transposed(z.inverse[nth] + gdn_in_slices(row, j, lane / 8 % 2), x);
     }
 
@@ -329,7 +337,8 @@ struct preparer {
         qrn_hold(row), qrn_hold(column);
         const int fragment = in_block(row, column);
         const float *const D = A->at(j, j), *const beta_of = z.beta[slot] + 16 * j + row,
-                           beta[2] = {beta_of[0] * (1 / QRN_TF32_PAIR), beta_of[8] * (1 / QRN_TF32_PAIR)};
+                           beta[2] = {beta_of[0] * (1 / QRN_TF32_PAIR),
+                                      beta_of[8] * (1 / QRN_TF32_PAIR)};
         float x[2][4], sums[WARPS][2][4] = {};
 #pragma unroll
         for (int n = 0; n < 2; n++)
@@ -417,8 +426,10 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, QRN_GDN_PREPARE_AT_ONCE, qrn_gdn_
     for (int i = 0; i < 32; i++) products[i] *= p.c.scale;
 #pragma unroll 1
     for (int i = 0; i < n_heads; i++) {
-        if (qrn_warp() < 2) x.make_scores<0>(i, products, pieces[i]);
-        else x.make_scores<1>(i, products, pieces[i]);
+        if (qrn_warp() < 2)
+            x.make_scores<0>(i, products, pieces[i]);
+        else
+            x.make_scores<1>(i, products, pieces[i]);
     }
     x.multiply_by_keys(products, z.k);
     for (int head = 0; head < n_heads; head += 2) {
@@ -426,8 +437,10 @@ QRN_DEVICE_FUNCTION(qrn_gdn_open_prepare, 128, QRN_GDN_PREPARE_AT_ONCE, qrn_gdn_
         __syncthreads(); /* k and scores, or the last heads' triangles, are done with */
 #pragma unroll 1
         for (int i = 0; i < n; i++) {
-            if (qrn_warp() < 2) x.weigh<0>(head + i, z.triangles[i], products);
-            else x.weigh<1>(head + i, z.triangles[i], products);
+            if (qrn_warp() < 2)
+                x.weigh<0>(head + i, z.triangles[i], products);
+            else
+                x.weigh<1>(head + i, z.triangles[i], products);
         }
         __syncthreads();
         preparer::invert_diagonals(z.triangles);

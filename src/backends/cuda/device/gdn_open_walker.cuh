@@ -55,14 +55,14 @@ template <int n_groups, bool makes_out> struct walker {
     {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            qrn_bulk_copy(to + i * (SLICE + 512), from + gdn_slice(i) + i * 512, SLICE - i * 512, full);
+            qrn_bulk_copy(to + i * (SLICE + 512), from + gdn_slice(i) + i * 512, SLICE - i * 512,
+                          full);
     }
     __device__ void load(int wave, const gdn_rows_of_chunk &rows, int at)
     {
         stage_of &s = z.stages[at];
-        qrn_barrier_arrive_expecting(&z.full[at],
-                                     (makes_out ? 2 : 1) * (TILE + QRN_GDN_SLICES) +
-                                         (int)sizeof(qrn_gdn_gates) + n_v * SQUARE);
+        qrn_barrier_arrive_expecting(&z.full[at], (makes_out ? 2 : 1) * (TILE + QRN_GDN_SLICES) +
+                                                      (int)sizeof(qrn_gdn_gates) + n_v * SQUARE);
         if (rows.open)
             qrn_bulk_copy(s.k, p.open_keys + (sequence.s * p.n_k_heads + kh - p.first_k_head) * TILE,
                           TILE, &z.full[at]);

@@ -68,8 +68,8 @@ static __device__ __forceinline__ void walk(const qrn_gdn_wgmma_params &p, char 
     enum { STAGES = shared::STAGES };
     __shared__ gdn_sequence sequence;
     const place<n_groups> at(p, makes_out);
-    const int64_t n_items = p.n_k_heads * p.ratio,
-                  s = at.item / n_items, mine = at.item - s * n_items;
+    const int64_t n_items = p.n_k_heads * p.ratio, s = at.item / n_items,
+                  mine = at.item - s * n_items;
     const int of_launch = (int)mine / p.ratio, kh = (int)p.first_k_head + of_launch,
               h = gdn_value_head(p, kh, (int)mine - of_launch * p.ratio);
     shared &z = *(shared *)qrn_align_shared(memory, QRN_ATOM);
