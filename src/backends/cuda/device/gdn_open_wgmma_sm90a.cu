@@ -2,8 +2,8 @@
  * gdn_open_chunk on Hopper, what goes from chunk to chunk (gdn_open_walker.cuh), by blocks of one or
  * two warpgroups of 64 columns each and a warp that loads.
  *
- * Two warpgroups a multiprocessor fill each other's gaps and read k, q and pieces once: 66 KB a
- * chunk for 128 columns against 115.
+ * Two warpgroups a multiprocessor fill each other's gaps and read k, q and pieces once: 59 KB a
+ * chunk for 128 columns against 102.
  *
  * Where few heads leave multiprocessors idle, parts of a sequence are worked on at once: first what
  * each part but the last does to a state (its own, from 0 but in the first part; and its transfer:
