@@ -87,7 +87,7 @@ static __device__ __forceinline__ float qrn_exp(float x)
     return y * __uint_as_float((uint32_t)(whole - half + 127) << 23);
 }
 
-/* 2^x, to about 2^-22 of it. */
+/* 2^x, to about 2^-22 of it; below 2^-126 it is 0. */
 static __device__ __forceinline__ float qrn_exp2(float x)
 {
 #ifdef QRN_EMULATED

@@ -42,18 +42,6 @@ static __device__ __forceinline__ void store_words(typename F::T *row, int64_t c
         if (c + j < n) row[c + j] = F::at(r, j);
 }
 
-/* 2^x, to about 2^-22 of it; 2^-150 is 0. */
-static __device__ __forceinline__ float near_exp2(float x)
-{
-#ifdef QRN_EMULATED
-    return exp2f(x);
-#else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
-
 /* Rows of floats or of bf16, V channels a thread.  silu is made of few instructions, for there are
  * no more than 28 of them for each bf16 that memory brings and takes: floats take one step of
  * Newton's more, which leaves an error of about a unit of the last place. */
@@ -71,7 +59,7 @@ struct of_f32 {
     static __device__ __forceinline__ float get(T x) { return x; }
     static __device__ __forceinline__ float silu(float x)
     {
-        const float d = 1.0f + near_exp2(fminf(x * -1.44269504f, 126.0f)), y = qrn_near_inverse(d);
+        const float d = 1.0f + qrn_exp2(fminf(x * -1.44269504f, 126.0f)), y = qrn_near_inverse(d);
         return x * fmaf(fmaf(-d, y, 1.0f), y, y);
     }
     static __device__ __forceinline__ words put_all(const float (&x)[V])
@@ -96,7 +84,7 @@ struct of_bf16 {
     static __device__ __forceinline__ float get(T x) { return qrn_float_of_bf16(x); }
     static __device__ __forceinline__ float silu(float x)
     {
-        return x * qrn_near_inverse(1.0f + near_exp2(x * -1.44269504f));
+        return x * qrn_near_inverse(1.0f + qrn_exp2(x * -1.44269504f));
     }
     static __device__ __forceinline__ words put_all(const float (&x)[V])
     {
