@@ -25,7 +25,8 @@ static struct qrn_tensor_box box_of(const struct qrn_weights_params *w, int rows
                                    .box_n = QRN_FEW_BOX_K,
                                    .box_rows = rows,
                                    .box_matrices =
-                                       QRN_CHAIN_BF16_STAGE / (rows * QRN_FEW_BOX_K * 2)};
+                                       QRN_CHAIN_BF16_STAGE / (rows * QRN_FEW_BOX_K * 2),
+                                   .is_read_once = true};
 }
 
 static bool takes(const struct qrn_weights_params *w)

@@ -98,7 +98,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                                       .n_slots = cut.n_slots,
                                       .n_early = stays ? cut.n_slots : 0,
                                       .n_asked = ASKED / qrn_few_panel_bytes(rows)};
-    const struct qrn_tensor_box box = qrn_cuda_box_of_w(job, QRN_FEW_BOX_K, cut.rows);
+    const struct qrn_tensor_box box = qrn_cuda_box_of_w_once(job, QRN_FEW_BOX_K, cut.rows);
     qrn_cuda_tensor_map(s, &box, &p.w);
     qrn_cuda_launch(s, rows == 16 ? &f16 : &f32,
                     (struct qrn_cuda_grid){.n_blocks = n_blocks,

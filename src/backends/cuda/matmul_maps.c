@@ -20,6 +20,14 @@ struct qrn_tensor_box qrn_cuda_box_of_w(const struct qrn_matmul_params *p, int b
                                    .box_rows = box_rows};
 }
 
+struct qrn_tensor_box qrn_cuda_box_of_w_once(const struct qrn_matmul_params *p, int box_k,
+                                             int box_rows)
+{
+    struct qrn_tensor_box box = qrn_cuda_box_of_w(p, box_k, box_rows);
+    box.is_read_once = true;
+    return box;
+}
+
 bool qrn_cuda_can_map_w(const struct qrn_matmul_params *p)
 {
     const struct qrn_tensor_box box = qrn_cuda_box_of_w(p, QRN_X16_BOX_K, QRN_PANEL_ROWS);

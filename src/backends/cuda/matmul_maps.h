@@ -10,8 +10,11 @@
 
 enum { QRN_X16_BOX_K = 64 }; /* of the map's boxes */
 
-/* The weights, box_k columns of box_rows rows of a matrix at once. */
+/* The weights, box_k columns of box_rows rows of a matrix at once; the second form is for few rows of x, whose blocks each
+ * read other weights. */
 struct qrn_tensor_box qrn_cuda_box_of_w(const struct qrn_matmul_params *p, int box_k, int box_rows);
+struct qrn_tensor_box qrn_cuda_box_of_w_once(const struct qrn_matmul_params *p, int box_k,
+                                             int box_rows);
 /* Whether there is such a map: of matrices at one distance, or of a single one. */
 bool qrn_cuda_can_map_w(const struct qrn_matmul_params *p);
 

@@ -64,7 +64,7 @@ static struct qrn_matmul_parts_params queue(struct qrn_cuda_stream *s,
                                             parts_of(job, n_steps, s->cuda->n_multiprocessors),
                                         .n_steps = (int32_t)n_steps,
                                         .n_early = weights_stay ? QRN_PARTS_STAGES : 0};
-    const struct qrn_tensor_box w = qrn_cuda_box_of_w(job, QRN_PARTS_K, QRN_PARTS_WEIGHTS);
+    const struct qrn_tensor_box w = qrn_cuda_box_of_w_once(job, QRN_PARTS_K, QRN_PARTS_WEIGHTS);
     qrn_cuda_map_x16(s, job, s->scratch, QRN_PARTS_X, &p.x);
     qrn_cuda_tensor_map(s, &w, &p.w);
     qrn_cuda_launch(s, &f,

@@ -77,7 +77,7 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
                                               (int32_t)((job->w.k + QRN_PANEL_K - 1) / QRN_PANEL_K),
                                           .n_slots = n_slots};
     const struct qrn_tensor_box w =
-        qrn_cuda_box_of_w(job, QRN_SEVERAL_BOX_K, QRN_PANEL_ROWS * n_groups);
+        qrn_cuda_box_of_w_once(job, QRN_SEVERAL_BOX_K, QRN_PANEL_ROWS * n_groups);
     if (qrn_cuda_operand_stays(s, "w"))
         p.n_early = n_slots;
     else

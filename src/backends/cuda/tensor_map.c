@@ -33,11 +33,13 @@ void qrn_cuda_tensor_map(struct qrn_cuda_stream *s, const struct qrn_tensor_box 
     const cuuint32_t box[3] = {(cuuint32_t)b->box_n, (cuuint32_t)b->box_rows,
                                b->box_matrices ? (cuuint32_t)b->box_matrices : 1},
                      steps[3] = {1, 1, 1};
+    const CUtensorMapL2promotion fetched =
+        b->is_read_once ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
     if (s->result != CUDA_SUCCESS) return;
-    s->result = s->cuda->driver.tensor_map(
-        &map, type_of(b->dtype), 3, (void *)(uintptr_t)b->data, dims, strides, box, steps,
-        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    s->result = s->cuda->driver.tensor_map(&map, type_of(b->dtype), 3, (void *)(uintptr_t)b->data,
+                                           dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                           CU_TENSOR_MAP_SWIZZLE_128B, fetched,
+                                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (s->result != CUDA_SUCCESS) s->failed = "a map of a tensor";
     memcpy(out, &map, sizeof *out);
 }

@@ -40,8 +40,9 @@ template <int COLUMNS> struct several_copier {
     {
         qrn_barrier_arrive_expecting(&s.full[slot], slot_bytes);
         for (int i = 0; i < 2; i++)
-            qrn_tensor_copy(s.ring + slot * slot_bytes + i * rows * QRN_LINE, &p.w,
-                            panel * QRN_PANEL_K + i * QRN_SEVERAL_BOX_K, tile * rows, 0, &s.full[slot]);
+            qrn_tensor_copy_hinted(s.ring + slot * slot_bytes + i * rows * QRN_LINE, &p.w,
+                                   panel * QRN_PANEL_K + i * QRN_SEVERAL_BOX_K, tile * rows, 0,
+                                   &s.full[slot], qrn_read_once());
     }
     __device__ __forceinline__ void x(int slot, int panel) const
     {
