@@ -28,6 +28,14 @@ static bool weights(struct bench_memory *m, enum qrn_dtype dtype, int64_t n0, in
     return true;
 }
 
+/* What a model has x rounded to before such a product; a GPU takes rows of bf16. */
+static enum qrn_dtype rounded_type(const struct bench_memory *m, enum qrn_dtype weights,
+                                   enum qrn_activation_type activation)
+{
+    if (activation == QRN_ACT_BF16 && !qrn_device_host_reads(m->dev)) return QRN_BF16;
+    return qrn_matmul_x_dtype(weights, activation);
+}
+
 /* x as the product would round it first: the time without that. */
 static void round_x(struct bench_memory *m, enum qrn_dtype rounded, struct qrn_tensor *x)
 {
@@ -64,7 +72,7 @@ static void matmul(struct bench_memory *m, const int64_t *n, struct bench_case *
                                   .layout = (enum qrn_weight_layout)n[5],
                                   .any_order = true};
     c->skip = !weights(m, dtype, n[1], n[2], 0, a->activation, a->layout, &a->w);
-    if (n[6] && !c->skip) round_x(m, qrn_matmul_x_dtype(dtype, a->activation), &a->x);
+    if (n[6] && !c->skip) round_x(m, rounded_type(m, dtype, a->activation), &a->x);
 }
 
 /* bits, group, N, K, M */

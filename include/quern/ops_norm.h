@@ -69,6 +69,7 @@ QRN_OP_FUNCTIONS(mul);
 struct qrn_silu_mul_args {
     struct qrn_tensor gate, up;
     struct qrn_tensor out; /* may be gate or up */
+    bool drops_inputs;     /* gate and up may hold anything afterwards: nobody reads them again */
 };
 QRN_OP_FUNCTIONS(silu_mul);
 

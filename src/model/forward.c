@@ -120,7 +120,7 @@ static struct mlp_rows gate_and_up(struct pass *p, const struct qrn_mlp_weights 
 
 static void multiply_gate(struct pass *p, const struct mlp_rows *r)
 {
-    EMIT(p->e, silu_mul, .gate = r->gate, .up = r->up, .out = r->middle);
+    EMIT(p->e, silu_mul, .gate = r->gate, .up = r->up, .out = r->middle, .drops_inputs = true);
 }
 
 /* SwiGLU: normed -> out. */

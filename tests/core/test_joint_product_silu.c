@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * The joint of a product of packed weights whose columns are gates and ups, and silu_mul of both: to the bit what three
- * launches leave in memory. */
+ * Joints of a product of packed weights, or of bf16 ones, whose columns are gates and ups, and silu_mul of both: to the bit
+ * what three launches leave in memory, or two. */
 #include "support/joint_weights.h"
 
 enum oddity {
     NONE,
     IN_PLACE, /* the middle takes the gates' place */
     OVER_X,   /* it lies where x is, which has been read by then */
+    DROPS,    /* gates and ups are written by another op afterwards */
     WHOLE,   /* tiles that no launch adds up anyway: silu_mul's is another one, and none is saved */
     ROUNDED, /* to 8 bits: no joint */
     SWAPPED, /* ups come first: no joint */
@@ -34,11 +35,19 @@ static const struct row rows[] = {
     {QRN_Q4_K, 20, 256, 512, QRN_BF16, SWAPPED, "3", "ups first"},
     {QRN_Q4_K, 20, 256, 512, QRN_BF16, COPY, "3", "of another tensor"},
     {QRN_Q4_K, 20, 256, 256, QRN_F32, OVER_X, "3", "over x"},
+    {QRN_BF16, 64, 4232, 136, QRN_BF16, NONE, "45", "bf16"},
+    {QRN_BF16, 40, 4240, 200, QRN_BF16, DROPS, "67", "bf16, gates and ups dropped"},
+    {QRN_BF16, 33, 4226, 72, QRN_F32, DROPS, "89", "bf16, dropped, the middle is f32"},
+    {QRN_BF16, 20, 4225, 72, QRN_BF16, NONE, "7", "bf16, an odd number of gates"},
+    {QRN_BF16, 17, 4250, 72, QRN_F32, IN_PLACE, "3", "bf16, in place"},
+    {QRN_BF16, 17, 4352, 24, QRN_Q8_ACT, ROUNDED, "3", "bf16, to 8 bits"},
+    {QRN_BF16, 17, 4250, 72, QRN_BF16, SWAPPED, "3", "bf16, ups first"},
 };
 
 struct call {
     struct qrn_matmul_args product;
     struct qrn_silu_mul_args silu;
+    struct qrn_cast_args over; /* gates and ups; with DROPS */
 };
 
 static void record(struct joint_test *j, const void *context)
@@ -46,6 +55,7 @@ static void record(struct joint_test *j, const void *context)
     const struct call *c = context;
     qrn_encode_matmul(j->enc, &c->product);
     qrn_encode_silu_mul(j->enc, &c->silu);
+    if (c->over.x.n_dims) qrn_encode_cast(j->enc, &c->over);
 }
 
 static void make(struct joint_test *j, struct qrn_device *dev, const struct row *z, struct call *c)
@@ -53,15 +63,22 @@ static void make(struct joint_test *j, struct qrn_device *dev, const struct row 
     const int64_t out[] = {z->n_rows, 2 * z->d}, x[] = {z->n_rows, z->k},
                   half[] = {z->n_rows, z->d};
     c->product = (struct qrn_matmul_args){
-        .w = joint_packed(j, dev, z->weights, 2, (const int64_t[]){2 * z->d, z->k}),
+        .w = z->weights == QRN_BF16
+                 ? joint_bf16(j, 2 * z->d, z->k)
+                 : joint_packed(j, dev, z->weights, 2, (const int64_t[]){2 * z->d, z->k}),
         .x = joint_test_filled(j, 1.0, 2, x),
         .out = joint_test_poison(j, QRN_F32, 2, out),
         .activation = QRN_ACT_BF16,
         .any_order = true,
-        .layout = QRN_LAYOUT_PACKED};
+        .layout = z->weights == QRN_BF16 ? QRN_LAYOUT_ROWS : QRN_LAYOUT_PACKED};
     const struct qrn_tensor first = qrn_tensor_slice(c->product.out, 1, 0, z->d),
                             second = qrn_tensor_slice(c->product.out, 1, z->d, z->d);
-    c->silu = (struct qrn_silu_mul_args){.gate = first, .up = second};
+    c->silu =
+        (struct qrn_silu_mul_args){.gate = first, .up = second, .drops_inputs = z->oddity == DROPS};
+    c->over = (struct qrn_cast_args){0};
+    if (z->oddity == DROPS)
+        c->over =
+            (struct qrn_cast_args){.x = joint_test_filled(j, 1.0, 2, out), .out = c->product.out};
     if (z->oddity == SWAPPED) c->silu.gate = second, c->silu.up = first;
     if (z->oddity == COPY) c->silu.gate = joint_test_filled(j, 1.0, 2, half);
     c->silu.out = z->oddity == IN_PLACE ? first
@@ -78,7 +95,7 @@ static void test_rows(void **state)
         struct qrn_device *dev = joint_test_open_packing(&j, i, rows[i].n_multiprocessors);
         make(&j, dev, &rows[i], &c);
         qrn_device_close(dev);
-        joint_test_run(&j, record, &c, rows[i].oddity <= OVER_X ? 1 : 0, rows[i].why);
+        joint_test_run(&j, record, &c, rows[i].oddity <= DROPS ? 1 : 0, rows[i].why);
         joint_test_close(&j);
     }
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Joint of a product of packed weights with some rows of x, whose columns are gates and ups, and silu_mul of both, whose
- * launch adds up pieces of its tiles. */
+ * Joints of a product with some rows of x, whose columns are gates and ups, and silu_mul of both: of packed weights, where
+ * silu_mul's launch adds up pieces of the product's tiles, and of bf16 weights, where the product's own launch does it. */
 #include "backends/cuda/joints.h"
 #include "backends/cuda/matmul_registers.h"
+#include "backends/cuda/matmul_whole.h"
 #include "core/overlap.h"
 
 static bool matches(const struct qrn_cuda *cuda, const struct qrn_step *steps)
@@ -14,7 +15,7 @@ static bool matches(const struct qrn_cuda *cuda, const struct qrn_step *steps)
     const int last = out->n_dims - 1;
     const int64_t d = silu->gate.shape[silu->gate.n_dims - 1];
     (void)cuda;
-    if (out->shape[last] != 2 * d || !qrn_cuda_registers_end_tiles_at(product, d)) return false;
+    if (out->shape[last] != 2 * d) return false;
     if (silu->out.dtype != QRN_F32 && silu->out.dtype != QRN_BF16) return false;
     const struct qrn_tensor gate = qrn_tensor_slice(*out, last, 0, d),
                             up = qrn_tensor_slice(*out, last, d, d);
@@ -22,7 +23,29 @@ static bool matches(const struct qrn_cuda *cuda, const struct qrn_step *steps)
            qrn_cuda_are_joined(steps, 2, passed, 4);
 }
 
+/* One launch reads x and writes the middle. */
+static bool rows_match(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    const struct qrn_matmul_args *product = steps[0].args;
+    const struct qrn_silu_mul_args *silu = steps[1].args;
+    return matches(cuda, steps) && !qrn_same_view(&product->x, &silu->out) &&
+           !qrn_same_view(&product->w, &silu->out);
+}
+
+static bool packed_matches(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    const struct qrn_silu_mul_args *silu = steps[1].args;
+    return matches(cuda, steps) &&
+           qrn_cuda_registers_end_tiles_at(steps[0].args, silu->gate.shape[silu->gate.n_dims - 1]);
+}
+
 static void run(struct qrn_cuda_stream *s, const struct qrn_step *steps)
+{
+    qrn_cuda_whole_silu(s, steps[0].args, steps[1].args,
+                        qrn_cuda_step_operand_stays(s, &steps[0], "w"));
+}
+
+static void run_packed(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 {
     qrn_cuda_registers_silu(s, steps[0].args,
                             &((const struct qrn_silu_mul_args *)steps[1].args)->out);
@@ -30,8 +53,16 @@ static void run(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 
 const struct qrn_cuda_joint qrn_cuda_joint_product_silu = {
     .name = "product_silu",
+    .kernels = {&qrn_cuda_matmul_whole, &qrn_cuda_silu_mul_rows},
+    .n_steps = 2,
+    .matches = rows_match,
+    .run = run,
+};
+
+const struct qrn_cuda_joint qrn_cuda_joint_packed_product_silu = {
+    .name = "packed_product_silu",
     .kernels = {&qrn_cuda_matmul_registers, &qrn_cuda_silu_mul_rows},
     .n_steps = 2,
-    .matches = matches,
-    .run = run,
+    .matches = packed_matches,
+    .run = run_packed,
 };

@@ -44,9 +44,9 @@ static size_t queue_next(struct qrn_cuda_stream *s, const struct qrn_step *steps
 static bool have_few_rows(const struct qrn_step *steps, size_t n_steps)
 {
     static const struct qrn_kernel *const few[] = {
-        &qrn_cuda_matmul_stream,    &qrn_cuda_matmul_few,       &qrn_cuda_matmul_several,
-        &qrn_cuda_matmul_parts,     &qrn_cuda_matmul_registers, &qrn_cuda_matmul_floats,
-        &qrn_cuda_matmul_id_stream, &qrn_cuda_matmul_id_floats};
+        &qrn_cuda_matmul_stream, &qrn_cuda_matmul_few,       &qrn_cuda_matmul_several,
+        &qrn_cuda_matmul_parts,  &qrn_cuda_matmul_whole,     &qrn_cuda_matmul_registers,
+        &qrn_cuda_matmul_floats, &qrn_cuda_matmul_id_stream, &qrn_cuda_matmul_id_floats};
     for (size_t i = 0; i < n_steps; i++) {
         const struct qrn_kernel *k = steps[i].kernel;
         size_t n = 0;
