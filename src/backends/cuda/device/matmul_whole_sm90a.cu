@@ -2,9 +2,9 @@
  * Products of many rows of bf16 weights with up to 64 rows of x, bf16, on Hopper, in any order; and silu_mul of gates and
  * ups, where they are what is made.
  *
- * Bound by reading weights once: what is written meanwhile takes as long as three times as many bytes that are read, so gates
- * and ups, that nobody wants, are not.  Tiles are as many rows as leave a round of blocks full, and have all k: sums of parts of
- * tiles, that blocks hand over, cost more than some multiprocessors without a tile.
+ * Bound by reading weights once.  What is written meanwhile takes two to three times as long as its bytes would be read in, so
+ * gates and ups that nobody wants are not.  Tiles are as many rows as leave a round of blocks full, and have all k: sums of
+ * parts of tiles that blocks hand over cost more than some multiprocessors without a tile.
  *
  * One thread copies steps of 64 k by maps; where weights stay, a ring of them while the launch before runs.  One or two groups
  * of four warps multiply: rows of x are rows of wgmma's c, rows of weights its columns.  The next launch's blocks come when
