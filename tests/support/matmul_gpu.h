@@ -4,6 +4,7 @@
 #define QUERN_TESTS_MATMUL_GPU_H
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "support/weights.h"
@@ -50,6 +51,62 @@ static inline void matmul_check_strides(struct mem *m, struct qrn_device *dev, c
             assert_memory_equal((const float *)b.out.data + r * (n + more),
                                 (const float *)a->out.data + r * n, (size_t)n * sizeof(float));
     }
+}
+
+enum { MATMUL_BF16_WEIGHTS = 2 }; /* in weight_types */
+
+/* A product of n rows of k bf16 weights with n_rows of x, rounded to bf16, in any order. */
+static inline struct qrn_matmul_args matmul_of_bf16(struct mem *m, struct rng *r, int64_t n_rows,
+                                                    int64_t n, int64_t k)
+{
+    return (struct qrn_matmul_args){
+        .w = random_weights(m, r, MATMUL_BF16_WEIGHTS, 2, (const int64_t[]){n, k}, 32, QRN_F32).w,
+        .x = mem_filled(m, r, 1.0, 2, (const int64_t[]){n_rows, k}),
+        .out = mem_tensor(m, QRN_F32, 2, (const int64_t[]){n_rows, n}),
+        .activation = QRN_ACT_BF16,
+        .any_order = true};
+}
+
+/* Such a product by the kernel of that name against the reference, and as matmul_check_strides has it. */
+static inline void matmul_check_bf16(const char *name, const char *n_multiprocessors,
+                                     int64_t n_rows, int64_t n, int64_t k)
+{
+    struct qrn_device *dev = matmul_device(n_multiprocessors, name);
+    struct mem m = {0};
+    struct rng r = {(uint64_t)(n_rows + n + k)};
+    struct qrn_error err;
+    const struct qrn_matmul_args a = matmul_of_bf16(&m, &r, n_rows, n, k);
+    char what[96];
+    (void)snprintf(what, sizeof what, "%s multiprocessors, M %d, N %d, K %d", n_multiprocessors,
+                   (int)n_rows, (int)n, (int)k);
+    assert_true(matmul_kernel(dev, name)->supports(&a));
+    op_test_against_reference(dev, QRN_OP_matmul, &a, 1e-5, what);
+    memset(a.out.data, 0xff, a.out.n_bytes);
+    if (qrn_kernel_run(dev, matmul_kernel(dev, name), &a, &err) != QRN_OK)
+        fail_msg("%s: %s", what, err.text);
+    matmul_check_strides(&m, dev, name, &a, what);
+    mem_free_all(&m);
+    qrn_device_close(dev);
+}
+
+/* Rows first .. of 64 alone give the bits that they have among all, from run to run, too. */
+static inline void matmul_check_slice_of_bf16(const char *name, const char *n_multiprocessors,
+                                              int64_t first, int64_t n_rows, int64_t n, int64_t k)
+{
+    struct qrn_device *dev = matmul_device(n_multiprocessors, name);
+    struct mem m = {0};
+    struct rng r = {9};
+    struct qrn_error err;
+    struct qrn_matmul_args a = matmul_of_bf16(&m, &r, 64, n, k);
+    op_test_same_bits(QRN_OP_matmul, &a, n_multiprocessors);
+    if (qrn_kernel_run(dev, matmul_kernel(dev, name), &a, &err) != QRN_OK) fail_msg("%s", err.text);
+    const struct qrn_tensor all = a.out;
+    a.x = qrn_tensor_slice(a.x, 0, first, n_rows);
+    a.out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, n});
+    if (qrn_kernel_run(dev, matmul_kernel(dev, name), &a, &err) != QRN_OK) fail_msg("%s", err.text);
+    assert_memory_equal((const float *)all.data + first * n, a.out.data, a.out.n_bytes);
+    mem_free_all(&m);
+    qrn_device_close(dev);
 }
 
 static inline float matmul_rounded(float x)
