@@ -201,7 +201,7 @@ static void test_extremes(void **state)
             const float *y = out.data;
             *(float *)g.data = gate[i];
             *(float *)t.data = 2.0f;
-            const struct qrn_silu_mul_args s = {g, t, out};
+            const struct qrn_silu_mul_args s = {g, t, out, false};
             assert_int_equal(qrn_silu_mul(d.dev[j], &s, NULL), QRN_OK);
             if (!isnan(silu_want[i]))
                 assert_float_equal(*y, silu_want[i], fabsf(silu_want[i]) * 1e-6f);
