@@ -2,7 +2,7 @@
  * Joints: one launch for a run of recorded steps, where what one step writes is what the next one reads.
  *
  * A joint gives what the launches of its steps would have given, to the bit: all that their ops write is
- * written.  It is found when steps are queued together, by the kernels that were chosen for them: so
+ * written, but for what a step says that nobody reads again (drops_inputs of silu_mul).  It is found when steps are queued together, by the kernels that were chosen for them: so
  * all that those support is known of the arguments. */
 #ifndef QUERN_BACKENDS_CUDA_JOINTS_H
 #define QUERN_BACKENDS_CUDA_JOINTS_H

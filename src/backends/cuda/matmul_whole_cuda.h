@@ -41,12 +41,10 @@ struct qrn_matmul_whole_params {
     struct qrn_rows middle;       /* silu_mul of the halves' outputs; data 0: there is none */
     int32_t middle_is_bf16;       /* else it is f32 */
     int32_t drops_out;            /* out need not be written, which middle is made of */
-    int32_t
-        is_paired; /* rows of out, their halves, and rows of middle begin at multiples of two elements */
-    int32_t n_tiles, n_steps; /* n_steps: of a tile */
-    int32_t n_early;          /* steps whose weights are copied before the launch's turn */
-    int32_t
-        x_rows; /* of a box: those that there are, to the next 8; what lies behind is nobody's */
+    int32_t is_paired;            /* out's rows and their halves, and middle's rows, begin at even elements */
+    int32_t n_tiles, n_steps;     /* n_steps: of a tile */
+    int32_t n_early;              /* steps whose weights are copied before the launch's turn */
+    int32_t x_rows;               /* of a box, to the next 8; what lies behind is nobody's */
     uint8_t rest[36];
 };
 
