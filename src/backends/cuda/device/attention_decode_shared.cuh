@@ -21,6 +21,16 @@ template <int D, int R> struct decode_shared {
     qrn_attention_row row[R]; /* those past the tile's are as its first */
 };
 
+/* L2 is asked for keys and values of a page; by all that attend. */
+template <int D> static __device__ __forceinline__ void ask_lines(const source &page)
+{
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; page.k && i < D; i += DECODE_THREADS) {
+        qrn_prefetch(page.k + i * BLOCK);
+        qrn_prefetch(page.v + i * BLOCK);
+    }
+}
+
 /* Row r of queries, a warp's, scaled by a power of two to below 32, as halves and what those leave.  Those of 16 rows
  * come where the third tile will be. */
 template <int D, int R, int N>

@@ -170,11 +170,7 @@ template <int D> struct attention_token {
 
     __device__ __forceinline__ void ask(const source &first) const
     {
-#pragma unroll 1
-        for (int i = (int)threadIdx.x; first.k && i < D; i += DECODE_THREADS) {
-            qrn_prefetch(first.k + i * BLOCK);
-            qrn_prefetch(first.v + i * BLOCK);
-        }
+        ask_lines<D>(first);
     }
 
     /* --- the token's rows --- */
