@@ -25,7 +25,7 @@ template <int D, int R, bool of_shares> struct attention_alone {
     /* Before the launch's turn, when it is known where the first keys are. */
     __device__ __forceinline__ void ask(const source &first) const
     {
-        ask_lines<D>(first);
+        if (of_shares) ask_lines<D>(first);
     }
     /* After it, when the first keys are asked for: puts queries where they belong.  Rows that there are not stay what
      * they were, which is nobody's. */
