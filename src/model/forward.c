@@ -13,7 +13,8 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
     const int64_t n_k = c->n_k_heads * c->d_k, n_v = c->n_v_heads * c->d_v;
     const struct qrn_matrix *const in[] = {&l->qkv, &l->z, &l->b, &l->a};
     struct qrn_tensor made[4];
-    if (rounds_many(p)) { /* a device may fetch the large product's weights while the gates' is made */
+    if (rounds_many(p) && !goes_on(p, &l->z, &l->b)) {
+        /* a device may fetch the large product's weights while the gates' is made */
         project(p, in + 2, 2, made + 2);
         project(p, in, 2, made);
     } else {

@@ -78,6 +78,17 @@ static enum qrn_status split_ba(struct loader *ld, const char *name, struct qrn_
     return s;
 }
 
+/* Gates have float32 activations.  Where many tokens are rounded to bf16 for the matrix that lies before them in memory, it can be
+ * one product with them, if they are rounded too. */
+static void join_gates(const struct loader *ld, struct qrn_linear_weights *l)
+{
+    const struct qrn_matrix *const z = &l->z, *const b = &l->b;
+    if (ld->stage->rounds_many && z->many == QRN_ACT_BF16 && z->w.dtype == QRN_BF16 &&
+        b->w.dtype == QRN_BF16 && l->a.w.dtype == QRN_BF16 &&
+        (const char *)z->w.data + z->w.n_bytes == (const char *)b->w.data)
+        l->b.many = l->a.many = QRN_ACT_BF16;
+}
+
 enum qrn_status qrn_load_linear_projections(struct loader *ld, int64_t i_layer,
                                             const struct projection_names *names,
                                             struct qrn_linear_weights *l)
@@ -101,6 +112,7 @@ enum qrn_status qrn_load_linear_projections(struct loader *ld, int64_t i_layer,
         QRN_TRY(qrn_load_named_matrix(ld, layer_name(ld, i_layer, names->a, name), c->n_v_heads,
                                       c->d_model, SMALL, &l->a));
     }
+    join_gates(ld, l);
     layer_name(ld, i_layer, names->dt_bias, name);
     if (!qrn_load_find(ld, name)) layer_name(ld, i_layer, names->dt_bias_other, name);
     QRN_TRY(qrn_load_vector(ld, name, c->n_v_heads, AS_IS, &l->dt_bias));

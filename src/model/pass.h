@@ -166,11 +166,12 @@ static inline void matmul_normed(struct pass *p, const struct qrn_matrix *m, str
 
 /* Whether b's rows begin in memory where a's end, and are to be multiplied alike: then they are one
  * matrix.  Packed MLX codes say in their size what they are. */
-static inline bool goes_on(const struct qrn_matrix *a, const struct qrn_matrix *b)
+static inline bool goes_on(const struct pass *p, const struct qrn_matrix *a,
+                           const struct qrn_matrix *b)
 {
     const bool rows = a->layout == QRN_LAYOUT_ROWS;
     return a->w.n_dims == 2 && b->w.n_dims == 2 && a->w.dtype == b->w.dtype &&
-           a->w.shape[1] == b->w.shape[1] && a->activation == b->activation && a->many == b->many &&
+           a->w.shape[1] == b->w.shape[1] && activation_of(p, a) == activation_of(p, b) &&
            a->layout == b->layout && !qrn_is_mlx(a->w.dtype) &&
            (rows || a->w.shape[0] % QRN_PACK_ROWS == 0) &&
            (const char *)a->w.data + a->w.n_bytes == (const char *)b->w.data;
@@ -182,7 +183,7 @@ static inline void project(struct pass *p, const struct qrn_matrix *const *m, in
 {
     for (int i = 0, end; i < n; i = end) {
         struct qrn_matrix joined = *m[i];
-        for (end = i + 1; end < n && goes_on(m[end - 1], m[end]); end++) {
+        for (end = i + 1; end < n && goes_on(p, m[end - 1], m[end]); end++) {
             joined.w.shape[0] += m[end]->w.shape[0];
             joined.w.n_bytes += m[end]->w.n_bytes;
         }
