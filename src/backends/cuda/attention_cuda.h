@@ -26,8 +26,12 @@ enum {
 #define QRN_ATTENTION_FIRST_OF(run) \
     ((run) < 32 ? (run) : (run) < 80 ? 32 + 2 * ((run)-32) : 128 + 4 * ((run)-80))
 
-/* Where runs are merged: dimensions of a block, runs that are copied at once; a thread a run. */
-enum { QRN_ATTENTION_MERGE_DIMS = 32, QRN_ATTENTION_MERGE_RUNS = 256 };
+/* Where runs are merged: dimensions of a block; runs that are copied at once, a thread a run, of few and of many. */
+enum {
+    QRN_ATTENTION_MERGE_DIMS = 32,
+    QRN_ATTENTION_MERGE_FEW = 64,
+    QRN_ATTENTION_MERGE_RUNS = 256
+};
 
 /* Floats of a row's partial of a run: o, m, l, to whole pieces of 16 bytes. */
 #define QRN_ATTENTION_PARTIAL(d) (((d) + 5) / 4 * 4)

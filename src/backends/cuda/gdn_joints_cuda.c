@@ -11,6 +11,9 @@
 #include "core/overlap.h"
 
 QRN_CUDA_IMAGE(gdn_inputs);
+
+/* Beside another launch, more sequences of one token each are some in a block. */
+enum { MANY_SEQS = 40 };
 QRN_CUDA_IMAGE(gdn_token_sm90a);
 
 /* Heads are as wide as a warp's channels.  Of many tokens each launch is bound by memory. */
@@ -161,12 +164,21 @@ static struct qrn_gdn_inputs_params inputs_of(const struct run_of *r, const stru
 
 static void run_inputs(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 {
-    static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_inputs, "qrn_gdn_inputs", 0};
+    static const struct qrn_cuda_function
+        any = {qrn_cuda_image_gdn_inputs, "qrn_gdn_inputs", 0},
+        token = {qrn_cuda_image_gdn_inputs, "qrn_gdn_inputs_token", 0},
+        tokens = {qrn_cuda_image_gdn_inputs, "qrn_gdn_inputs_tokens", 0};
     const struct run_of r = run_of(steps, false);
-    const struct qrn_gdn_inputs_params p = inputs_of(&r, s->cuda);
+    struct qrn_gdn_inputs_params p = inputs_of(&r, s->cuda);
     const int64_t n_gates = p.gates.n_tokens * p.gates.n_heads;
+    const int64_t n_seqs = p.conv.sequences.n_seqs;
+    const bool are_tokens = p.conv.sequences.n_tokens <= n_seqs;
+    const int together = s->lets_next && n_seqs > MANY_SEQS ? QRN_GDN_INPUTS_TOGETHER : 1;
+    p.numbers_stay = s->numbers_stay;
+    if (are_tokens)
+        p.n_conv_blocks = (int32_t)(p.conv.n_channel_blocks * qrn_ceil_div(n_seqs, together));
     qrn_cuda_launch(
-        s, &f,
+        s, !are_tokens ? &any : together > 1 ? &tokens : &token,
         (struct qrn_cuda_grid){.n_blocks = p.n_conv_blocks +
                                            (n_gates + QRN_CONV_THREADS - 1) / QRN_CONV_THREADS,
                                .n_threads = QRN_CONV_THREADS},

@@ -13,6 +13,9 @@
 
 QRN_PARAMS_BEGIN
 
+/* Sequences of a block, where they have a token each and are many. */
+enum { QRN_GDN_INPUTS_TOGETHER = 4 };
+
 /* Channels are heads of 128: those of q, those of k, which are normed, those of v. */
 struct qrn_gdn_inputs_params {
     struct qrn_ssm_conv_params conv;
@@ -20,6 +23,8 @@ struct qrn_gdn_inputs_params {
     float eps, scale;      /* of l2_norm */
     int32_t n_normed;      /* channels */
     int32_t n_conv_blocks; /* the rest of the grid has gates */
+    int32_t numbers_stay;  /* tables are there before what was launched before is done (launch.h) */
+    int32_t rest;
 };
 
 /* A product of floats that gates are made of: rows of weights, of each head one for a, one for b. */
@@ -36,7 +41,7 @@ struct qrn_gdn_token_params {
     struct qrn_gdn_gate_rows rows;
     struct qrn_gdn_open_chunk_params chunk;
     int32_t early; /* numbers and weights may be read before the launch's turn */
-    uint8_t rest[76];
+    uint8_t rest[68];
 };
 
 /* A head's blocks are a cluster; rows of norm are those of chunk's out. */

@@ -161,6 +161,7 @@ void qrn_cuda_launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function *
     if (s->result != CUDA_SUCCESS || grid.n_blocks <= 0) return;
     s->result =
         grid.n_blocks <= INT_MAX ? look_up(s->cuda, function, &handle) : CUDA_ERROR_INVALID_VALUE;
+    s->lets_next = grid.lets_next;
     if (s->result == CUDA_SUCCESS && !s->looks_up) {
         const CUlaunchConfig config = {.gridDimX = (unsigned)grid.n_blocks,
                                        .gridDimY = grid.n_blocks_y ? grid.n_blocks_y : 1,

@@ -24,6 +24,7 @@ struct qrn_cuda_stream {
     struct qrn_cuda *cuda;
     CUdeviceptr scratch; /* of this step */
     bool overlaps;       /* launches begin while the one before ends */
+    bool lets_next;      /* the last launch lets this one's blocks begin when its turn has come */
     bool after_copy;     /* but for the next one: numbers that stay are there when that is done */
     bool looks_up;       /* functions are only looked up: modules are not loaded while recording */
     bool in_graph;     /* what is queued becomes a graph, which begins when all before it is done */
@@ -41,6 +42,7 @@ struct qrn_cuda_grid {
     unsigned n_threads;
     unsigned shared_bytes; /* dynamic */
     bool meets; /* its blocks, no more than there are multiprocessors, wait for each other */
+    bool lets_next; /* what is launched next may begin when this one's turn has come, not when it ends */
     unsigned n_cluster;    /* blocks of a cluster, along x (device/pipeline.cuh); 0: none */
 };
 

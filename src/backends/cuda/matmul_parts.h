@@ -11,6 +11,7 @@ struct qrn_cuda_parts {
     CUdeviceptr sums; /* in the step's scratch */
     int64_t apart;    /* floats from a part's to the next one's */
     int32_t n;        /* 0: nothing was queued */
+    bool lets_next;   /* blocks of the next launch begin beside its own */
 };
 
 /* Queues the product of a step that cuda.matmul.parts takes, but for adding up. */

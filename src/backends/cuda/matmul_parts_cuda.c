@@ -51,7 +51,8 @@ static int32_t parts_of(const struct qrn_matmul_params *p, int64_t n_steps, int6
 }
 
 static struct qrn_matmul_parts_params queue(struct qrn_cuda_stream *s,
-                                            const struct qrn_matmul_params *job, bool weights_stay)
+                                            const struct qrn_matmul_params *job, bool weights_stay,
+                                            bool lets_next)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_matmul_parts_sm90a,
                                                "qrn_matmul_parts_bf16", SHARED};
@@ -63,14 +64,16 @@ static struct qrn_matmul_parts_params queue(struct qrn_cuda_stream *s,
                                         .n_parts =
                                             parts_of(job, n_steps, s->cuda->n_multiprocessors),
                                         .n_steps = (int32_t)n_steps,
-                                        .n_early = weights_stay ? QRN_PARTS_STAGES : 0};
+                                        .n_early = weights_stay ? QRN_PARTS_STAGES : 0,
+                                        .lets_next = lets_next};
     const struct qrn_tensor_box w = qrn_cuda_box_of_w_once(job, QRN_PARTS_K, QRN_PARTS_WEIGHTS);
     qrn_cuda_map_x16(s, job, s->scratch, QRN_PARTS_X, &p.x);
     qrn_cuda_tensor_map(s, &w, &p.w);
     qrn_cuda_launch(s, &f,
                     (struct qrn_cuda_grid){.n_blocks = n_tiles * p.n_parts,
                                            .n_threads = QRN_PARTS_THREADS,
-                                           .shared_bytes = SHARED},
+                                           .shared_bytes = SHARED,
+                                           .lets_next = lets_next},
                     &p);
     return p;
 }
@@ -80,15 +83,16 @@ struct qrn_cuda_parts qrn_cuda_queue_parts(struct qrn_cuda_stream *s,
 {
     struct qrn_matmul_params job;
     (void)qrn_cuda_matmul_job(args, &job);
-    const struct qrn_matmul_parts_params p = queue(s, &job, weights_stay);
-    return (struct qrn_cuda_parts){.sums = p.sums, .apart = p.apart, .n = p.n_parts};
+    const struct qrn_matmul_parts_params p = queue(s, &job, weights_stay, true);
+    return (struct qrn_cuda_parts){
+        .sums = p.sums, .apart = p.apart, .n = p.n_parts, .lets_next = true};
 }
 
 static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 {
     static const struct qrn_cuda_function add = {qrn_cuda_image_matmul_parts_sm90a,
                                                  "qrn_matmul_parts_add", 0};
-    const struct qrn_matmul_parts_params p = queue(s, job, qrn_cuda_operand_stays(s, "w"));
+    const struct qrn_matmul_parts_params p = queue(s, job, qrn_cuda_operand_stays(s, "w"), false);
     qrn_cuda_launch(s, &add,
                     (struct qrn_cuda_grid){.n_blocks = (job->w.n + 255) / 256,
                                            .n_blocks_y = (unsigned)job->most_rows,

@@ -27,7 +27,8 @@ struct qrn_matmul_parts_params {
     int64_t apart;                /* floats from a part's sums to the next one's */
     int32_t n_parts, n_steps;     /* n_steps: stages of all k */
     int32_t n_early;              /* stages whose weights are copied before the launch's turn */
-    uint8_t rest[108];
+    int32_t lets_next;            /* the next launch's blocks may come when it is this one's turn */
+    uint8_t rest[104];
 };
 
 QRN_PARAMS_END

@@ -81,7 +81,8 @@ static void queue(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job
         .n_tiles = (int32_t)qrn_ceil_div(half_of(job), form->rows / 2),
         .n_steps = (int32_t)qrn_ceil_div(job->w.k, QRN_WHOLE_K),
         .n_early = weights_stay ? n_ring : 0,
-        .x_rows = (int32_t)qrn_ceil_div(job->most_rows, 8) * 8};
+        .x_rows = (int32_t)qrn_ceil_div(job->most_rows, 8) * 8,
+        .lets_next = !silu};
     const struct qrn_tensor_box w = qrn_cuda_box_of_w_once(job, QRN_WHOLE_K, form->n / 2);
     if (job->most_rows == 0) return;
     if (silu) {
@@ -98,7 +99,8 @@ static void queue(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job
         (struct qrn_cuda_grid){.n_blocks = p.n_tiles < n_blocks ? p.n_tiles : n_blocks,
                                .n_threads = (unsigned)qrn_whole_threads(form->n_groups),
                                .shared_bytes =
-                                   (unsigned)(1024 + n_ring * qrn_whole_step_bytes(form->rows))},
+                                   (unsigned)(1024 + n_ring * qrn_whole_step_bytes(form->rows)),
+                               .lets_next = p.lets_next},
         &p);
 }
 

@@ -45,7 +45,8 @@ struct qrn_matmul_whole_params {
     int32_t n_tiles, n_steps;     /* n_steps: of a tile */
     int32_t n_early;              /* steps whose weights are copied before the launch's turn */
     int32_t x_rows;               /* of a box, to the next 8; what lies behind is nobody's */
-    uint8_t rest[36];
+    int32_t lets_next;            /* the next launch's blocks may come when it is this one's turn */
+    uint8_t rest[32];
 };
 
 QRN_PARAMS_END

@@ -52,21 +52,27 @@ bool qrn_cuda_rms_norm_is_wide(const struct qrn_rms_norm_args *a, int64_t n_mult
            a->gate.n_dims == 0;
 }
 
+/* What a row of a block is made of.  BESIDE: parts of a launch that lets blocks begin. */
+enum wide_kind { OF_X, OF_PARTS, BESIDE, N_WIDE_KINDS };
+
 /* params: p, or what it begins. */
-static void launch_wide(struct qrn_cuda_stream *s, bool has_parts,
+static void launch_wide(struct qrn_cuda_stream *s, enum wide_kind kind,
                         const struct qrn_rms_norm_params *p, const void *params)
 {
-    static const struct qrn_cuda_function of[2][3] = {
+    static const struct qrn_cuda_function of[N_WIDE_KINDS][3] = {
         {{qrn_cuda_image_norm_registers, "qrn_rms_norm_wide1", 0},
          {qrn_cuda_image_norm_registers, "qrn_rms_norm_wide2", 0},
          {qrn_cuda_image_norm_registers, "qrn_rms_norm_wide4", 0}},
         {{qrn_cuda_image_norm_registers, "qrn_rms_norm_parts1", 0},
          {qrn_cuda_image_norm_registers, "qrn_rms_norm_parts2", 0},
+         {qrn_cuda_image_norm_registers, "qrn_rms_norm_parts4", 0}},
+        {{qrn_cuda_image_norm_registers, "qrn_rms_norm_beside1", 0},
+         {qrn_cuda_image_norm_registers, "qrn_rms_norm_beside2", 0},
          {qrn_cuda_image_norm_registers, "qrn_rms_norm_parts4", 0}}};
     const int64_t piece = QRN_NORM_WIDE_WARPS * 128;
     const int i = p->shape.d <= piece ? 0 : p->shape.d <= 2 * piece ? 1 : 2;
     qrn_cuda_launch(
-        s, &of[has_parts][i],
+        s, &of[kind][i],
         (struct qrn_cuda_grid){.n_blocks = p->n_rows, .n_threads = 32 * QRN_NORM_WIDE_WARPS},
         params);
 }
@@ -79,7 +85,7 @@ void qrn_cuda_rms_norm_of_parts(struct qrn_cuda_stream *s, const struct qrn_rms_
                                           .apart = parts->apart,
                                           .n_parts = parts->n};
     p.norm.weight_stays = weight_stays;
-    launch_wide(s, true, &p.norm, &p);
+    launch_wide(s, parts->lets_next ? BESIDE : OF_PARTS, &p.norm, &p);
 }
 
 /* Many short rows without a residual stream, some at once. */
@@ -112,7 +118,7 @@ static void run_registers(void *stream, const void *args)
     size_t i = 0;
     if (qrn_cuda_rms_norm_is_wide(args, s->cuda->n_multiprocessors)) {
         p.weight_stays = s->overlaps && qrn_cuda_operand_stays(s, "weight");
-        launch_wide(stream, false, &p, &p);
+        launch_wide(stream, OF_X, &p, &p);
         return;
     }
     if (launch_runs(stream, &p)) return;

@@ -8,17 +8,17 @@
 #include "backends/cuda/device/attention.cuh"
 #include "backends/cuda/device/mma.cuh"
 
-enum { DIMS = QRN_ATTENTION_MERGE_DIMS, RUNS = QRN_ATTENTION_MERGE_RUNS, WARPS = RUNS / 32 };
+enum { DIMS = QRN_ATTENTION_MERGE_DIMS };
 
 /* What a run is multiplied by, and its l.  a is -1 where it is empty, and then b is 0, l -0. */
 struct run_factors {
     float a, b, l, unused;
 };
 
-struct merge_shared {
+template <int RUNS> struct merge_shared {
     float o[RUNS][DIMS];
     run_factors of[RUNS];
-    float most[WARPS];
+    float most[RUNS / 32];
 };
 
 /* The row of this block; by all lanes of a warp.  n_rows of 0: none. */
@@ -30,8 +30,9 @@ static __device__ __forceinline__ qrn_attention_tile merge_tile(const qrn_attent
 }
 
 /* Of runs from .. RUNS - 1, as many as n, from dimension d on. */
+template <int RUNS>
 static __device__ __forceinline__ void copy_runs(const qrn_attention_params &p, const float *from,
-                                                 int n, int d, merge_shared &s)
+                                                 int n, int d, merge_shared<RUNS> &s)
 {
     const int64_t stride = QRN_ATTENTION_PARTIAL(p.d_v);
     const int of_row = DIMS / 4, lines = RUNS / of_row;
@@ -45,7 +46,8 @@ static __device__ __forceinline__ void copy_runs(const qrn_attention_params &p, 
 }
 
 /* What this thread's run is multiplied by, and the greatest m so far; `before` is that of earlier runs. */
-static __device__ __forceinline__ float put_factors(float m, float l, float before, merge_shared &s)
+template <int RUNS>
+static __device__ __forceinline__ float put_factors(float m, float l, float before, merge_shared<RUNS> &s)
 {
     const int lane = qrn_lane(), warp = qrn_warp();
     float most = m;
@@ -60,7 +62,7 @@ static __device__ __forceinline__ float put_factors(float m, float l, float befo
     if (lane == 0) earlier = QRN_MINUS_INFINITY;
     earlier = fmaxf(earlier, before);
 #pragma unroll
-    for (int i = 0; i < WARPS; i++) {
+    for (int i = 0; i < RUNS / 32; i++) {
         if (i < warp) earlier = fmaxf(earlier, s.most[i]);
         before = fmaxf(before, s.most[i]);
     }
@@ -72,9 +74,9 @@ static __device__ __forceinline__ float put_factors(float m, float l, float befo
 
 /* A row for each block, DIMS dimensions along z.  The next launches begin when it is its turn and not before: beside
  * the first copies of a product, what it waits for took three times as long. */
-QRN_DEVICE_FUNCTION_LATE(qrn_attention_merge_runs, 256, 4, qrn_attention_params)
+template <int RUNS> static __device__ __forceinline__ void merge_runs(const qrn_attention_params &p)
 {
-    __shared__ __align__(16) merge_shared s;
+    __shared__ __align__(16) merge_shared<RUNS> s;
     if (!p.numbers_stay) qrn_grid_waits();
     const qrn_attention_tile t = merge_tile(p);
     const qrn_attention_row row = qrn_attention_row_of(p, t, blockIdx.y, 0);
@@ -113,4 +115,14 @@ QRN_DEVICE_FUNCTION_LATE(qrn_attention_merge_runs, 256, 4, qrn_attention_params)
     qrn_attention_out(p, t, row)[d + threadIdx.x] = t.bad       ? __uint_as_float(0x7fc00000u)
                                                     : l == 0.0f ? 0.0f
                                                                 : o / l;
+}
+
+QRN_DEVICE_FUNCTION_LATE(qrn_attention_merge_few, QRN_ATTENTION_MERGE_FEW, 16, qrn_attention_params)
+{
+    merge_runs<QRN_ATTENTION_MERGE_FEW>(p);
+}
+
+QRN_DEVICE_FUNCTION_LATE(qrn_attention_merge_runs, QRN_ATTENTION_MERGE_RUNS, 4, qrn_attention_params)
+{
+    merge_runs<QRN_ATTENTION_MERGE_RUNS>(p);
 }

@@ -2,15 +2,41 @@
  * A joint: ssm_conv_history, l2_norm of q and k, gdn_gates, of few tokens.  Blocks go through channels as
  * in ssm_conv4.cu, whose warps have whole heads; a few more have the gates. */
 #include "backends/cuda/device/gdn_inputs.cuh"
+#include "backends/cuda/device/ssm_conv_token.cuh"
+
+/* Gates of this block's tokens and heads. */
+static __device__ __forceinline__ void gates(const qrn_gdn_inputs_params &p)
+{
+    const int64_t i = (int64_t)((int)blockIdx.x - p.n_conv_blocks) * blockDim.x + threadIdx.x,
+                  t = i / p.gates.n_heads, h = i - t * p.gates.n_heads;
+    qrn_grid_waits();
+    if (t < p.gates.n_tokens) gdn_store_gates(p.gates, t, h);
+}
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_inputs, 128, 4, qrn_gdn_inputs_params)
 {
-    if ((int)blockIdx.x < p.n_conv_blocks) {
+    if ((int)blockIdx.x < p.n_conv_blocks)
         with_rings(p.conv, [&](int64_t c) { return gdn_normed(p, c); });
-        return;
-    }
-    qrn_grid_waits();
-    const int64_t i = (int64_t)((int)blockIdx.x - p.n_conv_blocks) * blockDim.x + threadIdx.x,
-                  t = i / p.gates.n_heads, h = i - t * p.gates.n_heads;
-    if (t < p.gates.n_tokens) gdn_store_gates(p.gates, t, h);
+    else
+        gates(p);
+}
+
+/* No more tokens than sequences.  Of many sequences a block has some: then all blocks have room at once, beside those of the
+ * product before and some of the gated delta rule behind. */
+template <int TOGETHER> static __device__ __forceinline__ void inputs_of_tokens(const qrn_gdn_inputs_params &p)
+{
+    if ((int)blockIdx.x < p.n_conv_blocks)
+        with_tokens<TOGETHER>(p.conv, p.numbers_stay, [&](int64_t c) { return gdn_normed(p, c); });
+    else
+        gates(p);
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_inputs_token, 128, 6, qrn_gdn_inputs_params)
+{
+    inputs_of_tokens<1>(p);
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_inputs_tokens, 128, 4, qrn_gdn_inputs_params)
+{
+    inputs_of_tokens<QRN_GDN_INPUTS_TOGETHER>(p);
 }

@@ -40,6 +40,12 @@ struct part_of_tile {
     }
 };
 
+static __device__ __forceinline__ void wait_for_turn(const qrn_matmul_parts_params &p)
+{
+    qrn_grid_waits();
+    if (p.lets_next) qrn_grid_begins();
+}
+
 /* --- one thread copies --- */
 
 static __device__ __forceinline__ void copies(const qrn_matmul_parts_params &p, const parts_shared &s,
@@ -56,7 +62,7 @@ static __device__ __forceinline__ void copies(const qrn_matmul_parts_params &p, 
     for (int i = 0; i < n_early; i++) copy_weights(i, i);
     for (int i = n_early; i < min((int)STAGES, t.n_steps); i++)
         qrn_tensor_prefetch(&p.w, (t.begin + i) * QRN_PARTS_K, t.first_row, 0);
-    qrn_grid_waits();
+    wait_for_turn(p);
     for (int i = 0; i < t.n_steps; i++, ring.next()) {
         if (i >= n_early) {
             qrn_barrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
@@ -123,7 +129,7 @@ QRN_DEVICE_FUNCTION_ITSELF(qrn_matmul_parts_bf16, QRN_PARTS_THREADS, 1, qrn_matm
         return;
     }
     float c[N_SUMS];
-    qrn_grid_waits();
+    wait_for_turn(p);
     sum_up(s, t.n_steps, qrn_warp() / 4, c);
     store(p, t, c);
 }

@@ -29,6 +29,12 @@ template <int N, int N_GROUPS> struct whole_block {
     char *ring;
     qrn_barrier *full, *empty;
 
+    __device__ __forceinline__ void wait_for_turn() const
+    {
+        qrn_grid_waits();
+        if (p.lets_next) qrn_grid_begins();
+    }
+
     /* --- one thread copies --- */
 
     __device__ __forceinline__ void copy_weights(int stage, int tile, int step) const
@@ -45,7 +51,7 @@ template <int N, int N_GROUPS> struct whole_block {
         const int first = (int)blockIdx.x, n_early = min(p.n_early, p.n_steps);
         qrn_ring<STEPS> at;
         for (int i = 0; i < n_early; i++) copy_weights(i, first, i);
-        qrn_grid_waits();
+        wait_for_turn();
         for (int tile = first; tile < p.n_tiles; tile += (int)gridDim.x)
             for (int step = 0; step < p.n_steps; step++, at.next()) {
                 if (tile != first || step >= n_early) {
@@ -154,7 +160,7 @@ template <int N, int N_GROUPS> static __device__ __forceinline__ void matmul_who
     if (qrn_warp() == WARPS) {
         if (qrn_elected()) block.copies();
     } else {
-        qrn_grid_waits();
+        block.wait_for_turn();
         block.multiplies();
     }
 }

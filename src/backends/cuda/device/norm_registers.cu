@@ -153,17 +153,17 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_block8, 256, 1, qrn_rms_norm_params)
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_wide1, 32 * WIDE, 2, qrn_rms_norm_params)
 {
-    rms_norm_wide<1, false>(p, parts_of_row());
+    rms_norm_wide<1, 0>(p, parts_of_row());
 }
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_wide2, 32 * WIDE, 2, qrn_rms_norm_params)
 {
-    rms_norm_wide<2, false>(p, parts_of_row());
+    rms_norm_wide<2, 0>(p, parts_of_row());
 }
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_wide4, 32 * WIDE, 1, qrn_rms_norm_params)
 {
-    rms_norm_wide<4, false>(p, parts_of_row());
+    rms_norm_wide<4, 0>(p, parts_of_row());
 }
 
 static __device__ __forceinline__ parts_of_row row_of_parts(const qrn_rms_norm_parts_params &p)
@@ -173,17 +173,30 @@ static __device__ __forceinline__ parts_of_row row_of_parts(const qrn_rms_norm_p
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_parts1, 32 * WIDE, 1, qrn_rms_norm_parts_params)
 {
-    rms_norm_wide<1, true>(p.norm, row_of_parts(p));
+    rms_norm_wide<1, 4>(p.norm, row_of_parts(p));
 }
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_parts2, 32 * WIDE, 1, qrn_rms_norm_parts_params)
 {
-    rms_norm_wide<2, true>(p.norm, row_of_parts(p));
+    rms_norm_wide<2, 4>(p.norm, row_of_parts(p));
 }
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_parts4, 32 * WIDE, 1, qrn_rms_norm_parts_params)
 {
-    rms_norm_wide<4, true>(p.norm, row_of_parts(p));
+    rms_norm_wide<4, 2>(p.norm, row_of_parts(p));
+}
+
+/* As many registers as so many threads would leave: there is room beside a block of matmul.parts. */
+enum { BESIDE_THREADS = 768 };
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_beside1, BESIDE_THREADS, 1, qrn_rms_norm_parts_params)
+{
+    rms_norm_wide<1, 3>(p.norm, row_of_parts(p));
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_beside2, BESIDE_THREADS, 1, qrn_rms_norm_parts_params)
+{
+    rms_norm_wide<2, 2>(p.norm, row_of_parts(p));
 }
 
 QRN_DEVICE_FUNCTION(qrn_l2_norm_warp1, 256, 4, qrn_l2_norm_params)

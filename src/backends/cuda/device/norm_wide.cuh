@@ -15,8 +15,9 @@ struct parts_of_row {
     int n;
 };
 
-/* A row of a block of WIDE warps, without a gate.  has_parts: x is where what they make goes. */
-template <int N, bool has_parts> struct wide_row {
+/* A row of a block of WIDE warps, without a gate.  AT_ONCE: parts that are on their way at once, and x is where what they
+ * make goes; 0: x is read. */
+template <int N, int AT_ONCE> struct wide_row {
     typedef norm_part<WIDE, N> part;
     float *x;
     const float *residual;
@@ -24,32 +25,40 @@ template <int N, bool has_parts> struct wide_row {
     char *rounded; /* all but x may be NULL; with parts x too */
     parts_of_row parts;
 
-    /* Parts in their order, some at a time. */
-    __device__ __forceinline__ void add_parts(part &s, int d) const
+    /* Parts in their order; what else is read comes with the last ones, for registers may be few. */
+    __device__ __forceinline__ void add_parts(part &s, part &more, int d) const
     {
-        enum { AT_ONCE = N == 4 ? 2 : 4 };
         s.load(parts.first, d);
+        if (parts.n == 1) load_residual(more, d);
         for (int i = 1; i < parts.n; i += AT_ONCE) {
-            part more[AT_ONCE];
+            part those[AT_ONCE];
 #pragma unroll
             for (int k = 0; k < AT_ONCE; k++)
-                if (i + k < parts.n) more[k].load(parts.first + (i + k) * parts.apart, d);
+                if (i + k < parts.n) those[k].load(parts.first + (i + k) * parts.apart, d);
+            if (i + AT_ONCE >= parts.n) load_residual(more, d);
 #pragma unroll
             for (int k = 0; k < AT_ONCE; k++)
 #pragma unroll
                 for (int j = 0; j < 4 * N; j++)
-                    if (i + k < parts.n) s.v[j / 4][j % 4] += more[k].v[j / 4][j % 4];
+                    if (i + k < parts.n) s.v[j / 4][j % 4] += those[k].v[j / 4][j % 4];
         }
         if (x) s.store(x, d);
+    }
+    __device__ __forceinline__ void load_residual(part &more, int d) const
+    {
+        if (residual) more.load(residual, d);
     }
 
     __device__ __forceinline__ void norm(const qrn_rms_norm_params &p, const part &weight, float4 *shared) const
     {
         const int d = (int)p.shape.d;
         part s, more;
-        if (residual) more.load(residual, d);
-        if constexpr (has_parts) add_parts(s, d);
-        else s.load(x, d);
+        if constexpr (AT_ONCE > 0) {
+            add_parts(s, more, d);
+        } else {
+            load_residual(more, d);
+            s.load(x, d);
+        }
 #pragma unroll
         for (int n = 0; n < N; n++) {
 #pragma unroll
@@ -86,22 +95,19 @@ template <int N, bool has_parts> struct wide_row {
 
 /* Where the weight may be read before the launch's turn, it is, and all is done with it in place of the row first:
  * code that runs once has to come from memory. */
-template <int N, bool has_parts>
+template <int N, int AT_ONCE>
 static __device__ __forceinline__ void rms_norm_wide(const qrn_rms_norm_params &p, parts_of_row parts)
 {
     __shared__ float4 shared[2][N * WIDE / 4]; /* of each piece */
     __shared__ __align__(16) qrn_q8_act unused[N * WIDE];
     float *data = (float *)(uintptr_t)p.weight; /* is only read */
     const qrn_row_place r = qrn_place_of_row(p.shape, blockIdx.x);
-    const wide_row<N, has_parts> row = {(float *)qrn_row(p.x, r),   (const float *)qrn_row(p.residual, r),
-                                        (float *)qrn_row(p.sum, r), (float *)qrn_row(p.out, r),
-                                        qrn_row(p.rounded, r),      parts};
-    wide_row<N, has_parts> turn = {has_parts ? nullptr : data,
-                                   p.residual.data ? data : nullptr,
-                                   nullptr,
-                                   nullptr,
-                                   p.rounded.data && p.rounded_dtype == QRN_Q8_ACT ? (char *)unused : nullptr,
-                                   {data, 0, 1}};
+    wide_row<N, AT_ONCE> turn = {AT_ONCE > 0 ? nullptr : data,
+                                 p.residual.data ? data : nullptr,
+                                 nullptr,
+                                 nullptr,
+                                 p.rounded.data && p.rounded_dtype == QRN_Q8_ACT ? (char *)unused : nullptr,
+                                 {data, 0, 1}};
     norm_part<WIDE, N> weight;
     if (!p.weight_stays) qrn_grid_waits();
     if (data) weight.load(data, (int)p.shape.d);
@@ -109,7 +115,9 @@ static __device__ __forceinline__ void rms_norm_wide(const qrn_rms_norm_params &
     for (int i = p.weight_stays ? 0 : 1; i < 2; i++) {
         if (i) {
             if (p.weight_stays) qrn_grid_waits();
-            turn = row;
+            turn = {(float *)qrn_row(p.x, r),   (const float *)qrn_row(p.residual, r),
+                    (float *)qrn_row(p.sum, r), (float *)qrn_row(p.out, r),
+                    qrn_row(p.rounded, r),      parts};
         }
         turn.norm(p, weight, shared[i]);
     }
