@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "base/half.h"
-#include "support/joint_test.h"
+#include "support/joint_weights.h"
 
-enum { MAX_SEQS = 8, D = 128, C = QRN_GDN_CHUNK };
+enum { MAX_SEQS = 48, D = 128, C = QRN_GDN_CHUNK };
 
 enum oddity {
     NONE,
@@ -96,6 +96,25 @@ static const struct row rows[] = {
     {8, 16, QRN_HEADS_BLOCK, 11, NONE, INPUTS, {1, 1, 1, 1}, {5, 63, 64, 0}, "many heads"},
     {2, 4, QRN_HEADS_TILED, 11, NONE, INPUTS, {3, 9, 0, 1}, {5, 58, 2, 0}, "ragged, more tokens"},
     {1, 2, QRN_HEADS_BLOCK, 3, NONE, INPUTS, {64}, {61}, "the most tokens"},
+    {2,
+     2,
+     QRN_HEADS_BLOCK,
+     11,
+     TABLES_APART,
+     INPUTS,
+     {1, 2, 0, 0, 1},
+     {63, 62, 7, 8, 9},
+     "inputs, ragged"},
+    {2,
+     4,
+     QRN_HEADS_TILED,
+     4,
+     TABLES_APART,
+     INPUTS,
+     {0, 6, 1, 0, 0, 1, 0, 0},
+     {1, 60, 63, 3, 2, 1, 1, 1},
+     "inputs, a full ring"},
+    {2, 4, QRN_HEADS_BLOCK, 3, TABLES_APART, INPUTS, {1, 1, 1}, {5, -1, 64}, "inputs, no position"},
     {2, 4, QRN_HEADS_BLOCK, 11, GATES_IN_PLACE, INPUTS, {1}, {5}, "gates in place"},
     {2, 4, QRN_HEADS_BLOCK, 11, TABLES_APART, INPUTS, {1}, {5}, "other positions"},
     {2, 4, QRN_HEADS_BLOCK, 11, NORM_OF_K, INPUTS, {1}, {5}, "half of them normed"},
@@ -106,7 +125,18 @@ static const struct row rows[] = {
     {2, 4, QRN_HEADS_BLOCK, 4, NONE, PRODUCT, {1}, {63}, "rows copied", B_FIRST, QRN_BF16, 1152},
     {2, 6, QRN_HEADS_TILED, 4, NONE, PRODUCT, {1}, {2}, "rows of F32", A_FIRST, QRN_F32, 384},
     {2, 4, QRN_HEADS_BLOCK, 4, NONE, PRODUCT, {1}, {9}, "rows of F16", A_FIRST, QRN_F16, 256},
-    {1, 1, QRN_HEADS_BLOCK, 4, NONE, PRODUCT, {1}, {9}, "no room for rows", B_FIRST, QRN_F32, 16384},
+    {1,
+     1,
+     QRN_HEADS_BLOCK,
+     4,
+     NONE,
+     PRODUCT,
+     {1},
+     {9},
+     "no room for rows",
+     B_FIRST,
+     QRN_F32,
+     16384},
     {2,
      2,
      QRN_HEADS_BLOCK,
@@ -412,6 +442,32 @@ static void test_normed(void **state)
     run_rows(normed_rows, sizeof normed_rows / sizeof *normed_rows, "132");
 }
 
+/* Behind a product that lets the next launch's blocks begin some sequences are a block's. */
+static void test_beside(void **state)
+{
+    enum { N_SEQS = 45, N = 8456, K = 64 };
+    struct row z = {HEADS(1, 3, BLOCK), .n_saved = INPUTS, .why = "beside a product"};
+    struct joint_test j;
+    struct call c;
+    (void)state;
+    for (int i = 0; i < N_SEQS; i++) z.lengths[i] = 1, z.positions[i] = 7 * i;
+    z.lengths[3] = 0;
+    z.lengths[42] = 2;
+    assert_int_equal(setenv("QRN_EMULATED_MULTIPROCESSORS", "132", 1), 0);
+    joint_test_open(&j, 17);
+    make(&j, &z, &c);
+    c.has_product = true;
+    c.product = (struct qrn_matmul_args){
+        .w = joint_bf16(&j, N, K),
+        .x = joint_test_filled(&j, 1.0, 2, (const int64_t[]){N_SEQS, K}),
+        .out = joint_test_poison(&j, QRN_F32, 2, (const int64_t[]){N_SEQS, N}),
+        .activation = QRN_ACT_BF16,
+        .any_order = true};
+    joint_test_run(&j, record, &c, z.n_saved, z.why);
+    joint_test_close(&j);
+    assert_int_equal(unsetenv("QRN_EMULATED_MULTIPROCESSORS"), 0);
+}
+
 /* Copies and barriers that do not count on one warp's being ahead of another. */
 static void test_slow_warps(void **state)
 {
@@ -428,6 +484,7 @@ static void test_slow_warps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_normed),
+                                       cmocka_unit_test(test_beside),
                                        cmocka_unit_test(test_slow_warps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
