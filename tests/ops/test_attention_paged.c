@@ -284,7 +284,7 @@ static void test_long(void **state)
 /* Runs of one block of keys, two and four: tokens alone and all at once, next to the reference. */
 static void long_bits(struct devices *d, int64_t n_heads, int64_t head_dim, int64_t n_pages)
 {
-    enum { NEW = 6, MOST = 170 };
+    enum { NEW = 6, MOST = 860 };
     const int64_t past = 64 * n_pages - 20 - NEW;
     struct mem m = {0};
     struct rng r = {9};
@@ -326,6 +326,7 @@ static void test_long_bits(void **state)
     struct devices d;
     devices_open_for(&d, 1, QRN_OP_attention_paged);
     long_bits(&d, 6, 64, 170);
+    long_bits(&d, 3, 64, 860); /* more than 256 runs */
     long_bits(&d, 12, 128, 36);
     long_bits(&d, 10, 256, 8);
     long_bits(&d, 5, 256, 5);

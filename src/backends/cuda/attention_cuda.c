@@ -151,15 +151,14 @@ static void merge_runs(struct qrn_cuda_stream *stream, struct qrn_attention_para
                                                   "qrn_attention_merge_runs", 0};
     const bool are_few = p->n_runs <= QRN_ATTENTION_MERGE_FEW;
     p->n_tiles = qrn_cuda_attention_tiles(p, 1);
-    qrn_cuda_launch(
-        stream, are_few ? &few : &many,
-        (struct qrn_cuda_grid){.n_blocks = p->n_batch * p->n_tiles,
-                               .n_blocks_y = (unsigned)p->n_kv_heads,
-                               .n_blocks_z = (unsigned)((p->d_v + QRN_ATTENTION_MERGE_DIMS - 1) /
-                                                        QRN_ATTENTION_MERGE_DIMS),
-                               .n_threads = are_few ? QRN_ATTENTION_MERGE_FEW
-                                                    : QRN_ATTENTION_MERGE_RUNS},
-        p);
+    qrn_cuda_launch(stream, are_few ? &few : &many,
+                    (struct qrn_cuda_grid){
+                        .n_blocks = p->n_batch * p->n_tiles,
+                        .n_blocks_y = (unsigned)p->n_kv_heads,
+                        .n_blocks_z = (unsigned)((p->d_v + QRN_ATTENTION_MERGE_DIMS - 1) /
+                                                 QRN_ATTENTION_MERGE_DIMS),
+                        .n_threads = are_few ? QRN_ATTENTION_MERGE_FEW : QRN_ATTENTION_MERGE_RUNS},
+                    p);
 }
 
 static void run_plain(struct qrn_cuda_stream *stream, struct qrn_attention_params *p)

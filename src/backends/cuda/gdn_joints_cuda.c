@@ -164,10 +164,11 @@ static struct qrn_gdn_inputs_params inputs_of(const struct run_of *r, const stru
 
 static void run_inputs(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 {
-    static const struct qrn_cuda_function
-        any = {qrn_cuda_image_gdn_inputs, "qrn_gdn_inputs", 0},
-        token = {qrn_cuda_image_gdn_inputs, "qrn_gdn_inputs_token", 0},
-        tokens = {qrn_cuda_image_gdn_inputs, "qrn_gdn_inputs_tokens", 0};
+    static const struct qrn_cuda_function any = {qrn_cuda_image_gdn_inputs, "qrn_gdn_inputs", 0},
+                                          token = {qrn_cuda_image_gdn_inputs,
+                                                   "qrn_gdn_inputs_token", 0},
+                                          tokens = {qrn_cuda_image_gdn_inputs,
+                                                    "qrn_gdn_inputs_tokens", 0};
     const struct run_of r = run_of(steps, false);
     struct qrn_gdn_inputs_params p = inputs_of(&r, s->cuda);
     const int64_t n_gates = p.gates.n_tokens * p.gates.n_heads;
@@ -178,7 +179,10 @@ static void run_inputs(struct qrn_cuda_stream *s, const struct qrn_step *steps)
     if (are_tokens)
         p.n_conv_blocks = (int32_t)(p.conv.n_channel_blocks * qrn_ceil_div(n_seqs, together));
     qrn_cuda_launch(
-        s, !are_tokens ? &any : together > 1 ? &tokens : &token,
+        s,
+        !are_tokens    ? &any
+        : together > 1 ? &tokens
+                       : &token,
         (struct qrn_cuda_grid){.n_blocks = p.n_conv_blocks +
                                            (n_gates + QRN_CONV_THREADS - 1) / QRN_CONV_THREADS,
                                .n_threads = QRN_CONV_THREADS},

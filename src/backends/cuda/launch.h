@@ -42,7 +42,7 @@ struct qrn_cuda_grid {
     unsigned n_threads;
     unsigned shared_bytes; /* dynamic */
     bool meets; /* its blocks, no more than there are multiprocessors, wait for each other */
-    bool lets_next; /* what is launched next may begin when this one's turn has come, not when it ends */
+    bool lets_next;        /* blocks of the next launch begin when this one's turn has come */
     unsigned n_cluster;    /* blocks of a cluster, along x (device/pipeline.cuh); 0: none */
 };
 
