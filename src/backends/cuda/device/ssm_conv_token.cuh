@@ -63,11 +63,10 @@ struct conv_token {
         float y[F::V];
 #pragma unroll
         for (int j = 0; j < F::V; j++) {
-            y[j] = f.w[j][0] * F::at(before[0], j);
+            y[j] = (position < 0 ? __uint_as_float(0x7fc00000u) : f.w[j][0]) * F::at(before[0], j);
             y[j] = fmaf(f.w[j][1], F::at(before[1], j), y[j]);
             y[j] = fmaf(f.w[j][2], F::at(before[2], j), y[j]);
             y[j] = F::silu(fmaf(f.w[j][3], F::at(row, j), y[j]));
-            if (position < 0) y[j] = __uint_as_float(0x7fc00000u);
         }
         after(y);
         store_words<F>((float *)p.out + (begin + i) * p.out_stride[1] + c, 0, F::V, F::put_all(y));
