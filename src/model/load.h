@@ -40,7 +40,7 @@ struct row_run {
 };
 
 enum change { AS_IS, PLUS_ONE, MINUS_EXP };
-enum matrix_use { BIG, SMALL }; /* SMALL: gates and routers, always with float32 activations */
+enum matrix_use { BIG, SMALL }; /* SMALL: gates and routers, with float32 activations */
 
 static inline int64_t qrn_load_elements(const struct qrn_archive_tensor *t)
 {
