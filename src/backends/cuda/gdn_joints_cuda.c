@@ -11,10 +11,10 @@
 #include "core/overlap.h"
 
 QRN_CUDA_IMAGE(gdn_inputs);
+QRN_CUDA_IMAGE(gdn_token_sm90a);
 
 /* Beside another launch, more sequences of one token each are some in a block. */
 enum { MANY_SEQS = 40 };
-QRN_CUDA_IMAGE(gdn_token_sm90a);
 
 /* Heads are as wide as a warp's channels.  Of many tokens each launch is bound by memory. */
 enum { D = 128, MOST_TOKENS = 64, LEAST_RING = 4 };
