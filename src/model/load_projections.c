@@ -85,7 +85,7 @@ static void join_gates(const struct loader *ld, struct qrn_linear_weights *l)
     const struct qrn_matrix *const z = &l->z, *const b = &l->b;
     if (ld->stage->rounds_many && z->many == QRN_ACT_BF16 && z->w.dtype == QRN_BF16 &&
         b->w.dtype == QRN_BF16 && l->a.w.dtype == QRN_BF16 &&
-        (const char *)z->w.data + z->w.n_bytes == (const char *)b->w.data)
+        (uintptr_t)z->w.data + z->w.n_bytes == (uintptr_t)b->w.data)
         l->b.many = l->a.many = QRN_ACT_BF16;
 }
 
