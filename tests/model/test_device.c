@@ -45,14 +45,17 @@ static struct qrn_model *open_on(const struct fixture *f, struct qrn_device *dev
 }
 
 /* False where the device lacks kernels. */
-static bool fixture_open(struct fixture *f, const char *path, bool exact, struct qrn_device *dev,
-                         double allowed)
+static bool fixture_open_batch(struct fixture *f, const char *path, bool exact, bool exact_batch,
+                               struct qrn_device *dev, double allowed)
 {
     struct qrn_error err;
     struct rng r = {2026};
-    *f = (struct fixture){
-        .path = path, .exact = exact, .allowed = allowed, .cpu = test_device(1), .dev = dev};
-    f->exact_batch = allowed == 0.0; /* else many tokens may be rounded, as the CPU does not */
+    *f = (struct fixture){.path = path,
+                          .exact = exact,
+                          .exact_batch = exact_batch,
+                          .allowed = allowed,
+                          .cpu = test_device(1),
+                          .dev = dev};
     f->model = open_on(f, dev, false, &err);
     if (!f->model) {
         if (err.status != QRN_ERR_UNSUPPORTED || allowed == 0.0) fail_msg("%s", err.text);
@@ -70,6 +73,12 @@ static bool fixture_open(struct fixture *f, const char *path, bool exact, struct
     f->want = test_append_all(f->near, seq, f->ids, N, 0);
     qrn_seq_destroy(seq);
     return true;
+}
+
+static bool fixture_open(struct fixture *f, const char *path, bool exact, struct qrn_device *dev,
+                         double allowed)
+{
+    return fixture_open_batch(f, path, exact, false, dev, allowed);
 }
 
 static void fixture_close(struct fixture *f)
@@ -372,21 +381,45 @@ static void test_far_unshared(void **state)
 }
 
 /* Weights of every way to lie in files: packed in pieces, in rows, with scales. */
+/* Gates of bf16 are one product with what lies before them, of x that is rounded to bf16, where tokens are many: near, but
+ * not the CPU's bits. */
+static void check_joined_gates(const struct fixture *f, const char *path)
+{
+    enum { MANY = 40 };
+    struct qrn_error err;
+    const struct fixture many = {.path = path};
+    struct qrn_model *model = open_on(&many, f->dev, false, &err);
+    if (!model) fail_msg("%s", err.text);
+    struct qrn_seq *seq = test_seq(model, 0);
+    float *got = test_append_all(model, seq, f->ids, MANY, 0);
+    const double worst = test_max_difference(got, f->want, MANY * f->vocab_size);
+    if (!(worst > 0.0 && worst <= 0.05)) fail_msg("%s: %g from the CPU", path, worst);
+    free(got);
+    qrn_seq_destroy(seq);
+    qrn_model_close(model);
+}
+
 static void test_far_files(void **state)
 {
-    static const char *const models[] = {"models/gguf/fairy-Q4_K_M.gguf", "models/fairy-mlx-6bit",
-                                         "models/next_small", "models/gguf/moe_small-Q4_K_M.gguf"};
+    static const struct {
+        const char *path;
+        bool joins_gates;
+    } models[] = {{"models/gguf/fairy-Q4_K_M.gguf", false},
+                  {"models/fairy-mlx-6bit", false},
+                  {"models/next_small", true},
+                  {"models/gguf/moe_small-Q4_K_M.gguf", false}};
     (void)state;
     if (SANITIZED || !shared_path("models")) skip();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         struct fixture f;
         char path[1024];
-        (void)snprintf(path, sizeof path, "%s", shared_path(models[i]));
+        (void)snprintf(path, sizeof path, "%s", shared_path(models[i].path));
         struct qrn_device *dev = far_device_open(1, plenty);
-        assert_true(fixture_open(&f, path, false, dev, 0.0));
+        assert_true(fixture_open_batch(&f, path, false, models[i].joins_gates, dev, 0.0));
         struct qrn_seq *seq = test_seq(f.model, 0);
         continues(&f, f.model, seq, 0, 70, 0, "a prompt");
         continues(&f, f.model, seq, 70, 3, 1, "one by one");
+        if (models[i].joins_gates) check_joined_gates(&f, path);
         qrn_seq_destroy(seq);
         fixture_close(&f);
         far_device_close(dev);

@@ -87,8 +87,7 @@ template <int RUNS> static __device__ __forceinline__ void merge_runs(const qrn_
     const float *from = qrn_attention_partial(p, t, row, first_run);
     const int d = (int)blockIdx.z * DIMS;
     float most = QRN_MINUS_INFINITY, l = 0.0f, o = 0.0f;
-    qrn_grid_waits();
-    qrn_grid_begins();
+    qrn_grid_waits_letting(true);
     if (t.n_rows <= 0) return;
     for (int first = 0; first < n; first += RUNS, from += RUNS * stride) {
         const int count = min(n - first, (int)RUNS);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * A joint: ssm_conv_history, l2_norm of q and k, gdn_gates, of few tokens.  Blocks go through channels as
- * in ssm_conv4.cu, whose warps have whole heads; a few more have the gates. */
+ * in ssm_conv4.cu, or, of single tokens, in ssm_conv_token.cuh; warps have whole heads.  A few more have the gates. */
 #include "backends/cuda/device/gdn_inputs.cuh"
 #include "backends/cuda/device/ssm_conv_token.cuh"
 

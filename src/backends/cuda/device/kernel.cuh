@@ -60,6 +60,13 @@ static __device__ __forceinline__ void qrn_grid_waits()
 #endif
 }
 
+/* Both, where a launch may let the next one's blocks begin when its own turn has come: all before it is done then. */
+static __device__ __forceinline__ void qrn_grid_waits_letting(bool next)
+{
+    qrn_grid_waits();
+    if (next) qrn_grid_begins();
+}
+
 /* Clocks of this multiprocessor; on the emulator they stand. */
 #ifdef QRN_EMULATED
 static inline long long qrn_clock()

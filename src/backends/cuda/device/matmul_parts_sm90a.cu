@@ -7,8 +7,8 @@
  * matmul_several_sm90a.cu.
  *
  * One thread copies stages of 64 k by maps; where weights stay, a ring of them while the launch before runs.  Two
- * groups of four warps multiply 64 rows of weights each, all rows of x.  As in matmul_several_sm90a.cu the next launch's
- * blocks come when these end. */
+ * groups of four warps multiply 64 rows of weights each, all rows of x.  The next launch's blocks come when these end, as in
+ * matmul_several_sm90a.cu, or, where they are small (a norm that adds the sums up), in this one's turn. */
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/once.cuh"
 #include "backends/cuda/device/wgmma.cuh"
@@ -40,12 +40,6 @@ struct part_of_tile {
     }
 };
 
-static __device__ __forceinline__ void wait_for_turn(const qrn_matmul_parts_params &p)
-{
-    qrn_grid_waits();
-    if (p.lets_next) qrn_grid_begins();
-}
-
 /* --- one thread copies --- */
 
 static __device__ __forceinline__ void copies(const qrn_matmul_parts_params &p, const parts_shared &s,
@@ -62,7 +56,7 @@ static __device__ __forceinline__ void copies(const qrn_matmul_parts_params &p, 
     for (int i = 0; i < n_early; i++) copy_weights(i, i);
     for (int i = n_early; i < min((int)STAGES, t.n_steps); i++)
         qrn_tensor_prefetch(&p.w, (t.begin + i) * QRN_PARTS_K, t.first_row, 0);
-    wait_for_turn(p);
+    qrn_grid_waits_letting(p.lets_next);
     for (int i = 0; i < t.n_steps; i++, ring.next()) {
         if (i >= n_early) {
             qrn_barrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
@@ -129,7 +123,7 @@ QRN_DEVICE_FUNCTION_ITSELF(qrn_matmul_parts_bf16, QRN_PARTS_THREADS, 1, qrn_matm
         return;
     }
     float c[N_SUMS];
-    wait_for_turn(p);
+    qrn_grid_waits_letting(p.lets_next);
     sum_up(s, t.n_steps, qrn_warp() / 4, c);
     store(p, t, c);
 }

@@ -7,8 +7,9 @@
  * parts of tiles that blocks hand over cost more than some multiprocessors without a tile.
  *
  * One thread copies steps of 64 k by maps; where weights stay, a ring of them while the launch before runs.  One or two groups
- * of four warps multiply: rows of x are rows of wgmma's c, rows of weights its columns.  The next launch's blocks come when
- * these end: their rings would have no room beside. */
+ * of four warps multiply: rows of x are rows of wgmma's c, rows of weights its columns.  Without silu_mul the
+ * next launch's blocks come in this one's turn, for what is small has room beside; with it they are a product's, whose rings have
+ * none, and come when these end. */
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/once.cuh"
 #include "backends/cuda/device/wgmma.cuh"
@@ -29,12 +30,6 @@ template <int N, int N_GROUPS> struct whole_block {
     char *ring;
     qrn_barrier *full, *empty;
 
-    __device__ __forceinline__ void wait_for_turn() const
-    {
-        qrn_grid_waits();
-        if (p.lets_next) qrn_grid_begins();
-    }
-
     /* --- one thread copies --- */
 
     __device__ __forceinline__ void copy_weights(int stage, int tile, int step) const
@@ -51,7 +46,7 @@ template <int N, int N_GROUPS> struct whole_block {
         const int first = (int)blockIdx.x, n_early = min(p.n_early, p.n_steps);
         qrn_ring<STEPS> at;
         for (int i = 0; i < n_early; i++) copy_weights(i, first, i);
-        wait_for_turn();
+        qrn_grid_waits_letting(p.lets_next);
         for (int tile = first; tile < p.n_tiles; tile += (int)gridDim.x)
             for (int step = 0; step < p.n_steps; step++, at.next()) {
                 if (tile != first || step >= n_early) {
@@ -160,7 +155,7 @@ template <int N, int N_GROUPS> static __device__ __forceinline__ void matmul_who
     if (qrn_warp() == WARPS) {
         if (qrn_elected()) block.copies();
     } else {
-        block.wait_for_turn();
+        qrn_grid_waits_letting(p.lets_next);
         block.multiplies();
     }
 }
