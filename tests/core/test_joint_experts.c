@@ -44,6 +44,7 @@ static const struct row rows[] = {
     {QRN_Q4_0, 128, 640, 33, 32, 512, 512, 64, NONE, 1, "24", 14, "as many slots as there may be"},
     {QRN_Q5_K, 256, 768, 12, 2, 512, 512, 96, NONE, 1, "60", 14,
      "more blocks than anything has groups"},
+    {QRN_Q4_K, 256, 1024, 8, 4, 512, 512, 96, NONE, 1, "33", 14, "shares of whole stages"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, NONE, 1, "23", 8, "fewer blocks than groups"},
     {QRN_Q4_K, 256, 768, 8, 4, 768, 512, 96, NONE, 1, "27", 7, "slots of no whole stages"},
     {QRN_Q4_K, 256, 512, 8, 4, 512, 512, 96, NONE, 1, "27", 8, "a stream that a warp norms"},

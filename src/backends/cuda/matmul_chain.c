@@ -197,7 +197,7 @@ bool qrn_cuda_chain_place_words(const struct qrn_cuda *cuda, const struct qrn_ch
                                 int64_t n_more, struct qrn_matmul_chain_params *p)
 {
     enum { NOTES = 256 };
-    const int64_t handover = (int64_t)cuda->n_multiprocessors * QRN_PANEL_ROWS * 8;
+    const int64_t handover = 2 * (int64_t)cuda->n_multiprocessors * QRN_PANEL_ROWS * 8;
     int64_t at = 0;
     p->notes = cuda->handover + (uint64_t)cuda->n_multiprocessors * QRN_CUDA_HANDOVER_BYTES;
     p->stream.handover = p->notes + NOTES;
@@ -252,14 +252,17 @@ static void share(struct qrn_matmul_chain_params *p, int64_t n_blocks)
     for (int i = 0; i < p->n_links; i++) {
         struct qrn_chain_link *l = &p->link[i];
         const int64_t n_groups = (l->w.n + l->group_rows - 1) / l->group_rows,
-                      n_panels = (l->w.k + QRN_PANEL_K - 1) / QRN_PANEL_K,
+                      x_panels = (l->w.k + QRN_PANEL_K - 1) / QRN_PANEL_K,
+                      n_panels = l->is_gated ? 2 * x_panels : x_panels,
                       n_shares = n_groups < n_blocks ? n_groups : n_blocks;
+        l->x_panels = (int32_t)x_panels;
+        const int64_t n_units = n_groups * n_panels / qrn_chain_share_unit(l);
         if (at + n_shares > n_blocks) at = n_blocks - n_shares;
         l->n_panels = (int32_t)n_panels;
         l->n_blocks = (int32_t)n_shares;
         l->first_block = (int32_t)at;
-        l->share = (int32_t)(n_groups * n_panels / n_shares);
-        l->n_longer = (int32_t)(n_groups * n_panels % n_shares);
+        l->share = (int32_t)(n_units / n_shares);
+        l->n_longer = (int32_t)(n_units % n_shares);
         at = (at + n_shares) % n_blocks;
     }
 }
@@ -272,7 +275,7 @@ bool qrn_cuda_chain_lay_out(const struct qrn_cuda *cuda, const struct qrn_chain_
     share(p, n_blocks);
     for (int i = 0; i < p->n_links; i++) {
         const struct qrn_chain_link *l = &p->link[i];
-        n_panels = larger(n_panels, l->n_panels);
+        n_panels = larger(n_panels, l->x_panels);
         if (l->row.kind == QRN_CHAIN_NORM) n_normed = larger(n_normed, l->row.n / QRN_PIECE);
     }
     const int64_t n_kept = (n_normed + n_blocks - 1) / n_blocks,

@@ -44,7 +44,15 @@ struct qrn_chain_link {
     int32_t words, pieces;
     /* Shares (shares.cuh) of n_blocks blocks from first_block on; rows of a group, its panels. */
     int32_t share, n_longer, n_blocks, first_block, group_rows, n_panels;
+    int32_t x_panels; /* of a row of x */
+    int32_t is_gated; /* a group: rows of gates, then those of ups; silu_mul is exchanged */
 };
+
+/* Shares are whole runs of so many panels. */
+QRN_FORM_FUNCTION int qrn_chain_share_unit(const struct qrn_chain_link *l)
+{
+    return l->is_gated && l->x_panels % QRN_STREAM_PANELS == 0 ? QRN_STREAM_PANELS : 1;
+}
 
 struct qrn_matmul_chain_params {
     struct qrn_chain_link link[QRN_CHAIN_LINKS];

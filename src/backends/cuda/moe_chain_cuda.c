@@ -178,6 +178,18 @@ static bool shared_of(const struct qrn_matmul_args *a, int64_t n, int64_t k,
            job->x_dtype == QRN_Q8_ACT;
 }
 
+/* The shared expert's gates or ups: whole groups of its first product. */
+static bool shared_part(const struct qrn_tensor *t, const struct layer *l,
+                        const struct qrn_matmul_params *job, struct qrn_moe_chain_part *part)
+{
+    const int64_t at = qrn_cuda_chain_place_in(t, l->shared_down->x.shape[1], &l->shared_in->out);
+    if (at < 0 || at % QRN_PANEL_ROWS) return false;
+    *part = (struct qrn_moe_chain_part){job->w.packed +
+                                            (uint64_t)(at / QRN_PANEL_ROWS * job->w.group_bytes),
+                                        job->out.data + (uint64_t)at * sizeof(float)};
+    return true;
+}
+
 /* Gates and ups as one product, what is behind them as one. */
 static bool experts_of(const struct layer *l, struct qrn_moe_chain_params *p)
 {
@@ -199,17 +211,19 @@ static bool experts_of(const struct layer *l, struct qrn_moe_chain_params *p)
         !are_alike(w, &shared_in.w) || !are_alike(w, &shared_down.w))
         return false;
     gates->w = gate.w, behind->w = down.w;
-    gates->w.n = 2 * (top * ff + ff_shared), behind->w.k = top * ff + ff_shared;
+    gates->w.n = behind->w.k = top * ff + ff_shared;
+    gates->is_gated = true;
     p->gate = (struct qrn_moe_chain_part){gate.w.packed, gate.out.data};
     p->up = (struct qrn_moe_chain_part){up.w.packed, up.out.data};
-    p->shared_in = (struct qrn_moe_chain_part){shared_in.w.packed, shared_in.out.data};
     p->down = (struct qrn_moe_chain_part){down.w.packed, down.out.data};
     p->shared_down = (struct qrn_moe_chain_part){shared_down.w.packed, shared_down.out.data};
     p->shared_group_bytes = shared_down.w.group_bytes;
     p->n_chosen = (int32_t)top, p->ff = (int32_t)ff, p->ff_shared = (int32_t)ff_shared;
     p->normalise = l->route->normalise;
     return gate.w.matrix_bytes == up.w.matrix_bytes && gate.w.group_bytes == up.w.group_bytes &&
-           gate.w.group_bytes == shared_in.w.group_bytes;
+           gate.w.group_bytes == shared_in.w.group_bytes &&
+           shared_part(&l->shared_silu->gate, l, &shared_in, &p->shared_gate) &&
+           shared_part(&l->shared_silu->up, l, &shared_in, &p->shared_up);
 }
 
 /* --- rows --- */
@@ -224,17 +238,11 @@ static bool is_rounded(const struct qrn_silu_mul_args *a)
 static bool rows_of(const struct layer *l, struct qrn_moe_chain_params *p)
 {
     const int64_t d = l->mlp_norm->x.shape[l->mlp_norm->x.n_dims - 1];
-    const int64_t shared_gate_at = qrn_cuda_chain_place_in(&l->shared_silu->gate, p->ff_shared,
-                                                           &l->shared_in->out),
-                  shared_up_at = qrn_cuda_chain_place_in(&l->shared_silu->up, p->ff_shared,
-                                                         &l->shared_in->out);
     p->rounded = address(&l->silu->out), p->shared_rounded = address(&l->shared_silu->out);
-    p->shared_gate_at = (int32_t)shared_gate_at, p->shared_up_at = (int32_t)shared_up_at;
     p->chain.link[QRN_MOE_CHAIN_DOWN].row = (struct qrn_chain_row){
         .kind = QRN_CHAIN_SILU_MUL, .n = (int32_t)p->chain.link[QRN_MOE_CHAIN_DOWN].w.k};
     p->chain.link[QRN_MOE_CHAIN_DOWN].out = address(&l->combine->out);
-    return shared_gate_at >= 0 && shared_up_at >= 0 && is_rounded(l->silu) &&
-           is_rounded(l->shared_silu) && d % QRN_PIECE == 0 &&
+    return is_rounded(l->silu) && is_rounded(l->shared_silu) && d % QRN_PIECE == 0 &&
            d <= QRN_MOE_CHAIN_NORM_PIECES * QRN_STREAM_WARPS * QRN_PIECE &&
            qrn_cuda_chain_is_row(&l->combine->out, d) &&
            qrn_cuda_chain_norm_row(l->mlp_norm, &l->out->out, QRN_Q8_ACT, d,
@@ -245,9 +253,11 @@ static bool rows_of(const struct layer *l, struct qrn_moe_chain_params *p)
 
 /* --- what is written, and when --- */
 
-static bool drop_early(const struct qrn_step *steps, struct qrn_moe_chain_params *p)
+static bool drop_early(const struct qrn_step *steps, const struct layer *layer,
+                       struct qrn_moe_chain_params *p)
 {
     struct qrn_chain_link *const l = p->chain.link;
+    uint64_t shared_in = address(&layer->shared_in->out);
     struct qrn_chain_row *const first = &l[QRN_MOE_CHAIN_GATES].row, *const last =
                                                                          &l[QRN_MOE_CHAIN_NEXT].row;
     const struct qrn_chain_store stores[] = {
@@ -261,7 +271,7 @@ static bool drop_early(const struct qrn_step *steps, struct qrn_moe_chain_params
         {ROUTE, &p->router.weights},
         {GATE, &p->gate.out},
         {UP, &p->up.out},
-        {SHARED_IN, &p->shared_in.out},
+        {SHARED_IN, &shared_in},
         {SHARED_SILU, &p->shared_rounded},
         {SILU, &p->rounded},
         {DOWN, &p->down.out},
@@ -272,8 +282,10 @@ static bool drop_early(const struct qrn_step *steps, struct qrn_moe_chain_params
         {MIXER_NORM, &last->rounded},
         {NEXT, &l[QRN_MOE_CHAIN_NEXT].out},
     };
-    return qrn_cuda_chain_drop_early(steps, N_STEPS, stores, sizeof stores / sizeof *stores) &&
-           !first->sum && !first->out && p->down.out && p->shared_down.out;
+    if (!qrn_cuda_chain_drop_early(steps, N_STEPS, stores, sizeof stores / sizeof *stores))
+        return false;
+    if (!shared_in) p->shared_gate.out = p->shared_up.out = 0;
+    return !first->sum && !first->out && p->down.out && p->shared_down.out;
 }
 
 /* What is read from memory is written by no step, but that the last norm may write where the stream was. */
@@ -340,7 +352,7 @@ static bool chain_of_steps(const struct qrn_cuda *cuda, const struct qrn_step *s
         return false;
     chain->residual = address(&l.mlp_norm->residual);
     chain->n_residual = chain->link[QRN_MOE_CHAIN_GATES].row.n;
-    return l.mlp_norm->residual.n_dims && inputs_stay(steps, &l) && drop_early(steps, p) &&
+    return l.mlp_norm->residual.n_dims && inputs_stay(steps, &l) && drop_early(steps, &l, p) &&
            qrn_cuda_chain_place_words(cuda, &form, p->router.n + 1, chain) &&
            lay_out(cuda, p, grid);
 }

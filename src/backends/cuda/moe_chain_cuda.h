@@ -9,7 +9,8 @@
 QRN_PARAMS_BEGIN
 
 /* Its links: the mixer's last product; gates and ups of the chosen experts and of the shared one, as one product with
- * the rows of all; what is behind them, as one product with the columns of all; the next mixer's first product. */
+ * the rows of all, which is gated; what is behind them, as one product with the columns of all; the next mixer's first
+ * product. */
 enum {
     QRN_MOE_CHAIN_EXPERTS = 512,
     QRN_MOE_CHAIN_NORM_PIECES = 2 /* at most; of a warp, as QRN_CHAIN_NORM_PIECES */
@@ -36,12 +37,10 @@ struct qrn_moe_chain_part {
 struct qrn_moe_chain_params {
     struct qrn_matmul_chain_params chain;
     struct qrn_moe_chain_router router;
-    struct qrn_moe_chain_part gate, up, shared_in, down, shared_down;
+    struct qrn_moe_chain_part gate, up, shared_gate, shared_up, down, shared_down;
     uint64_t rounded, shared_rounded; /* of silu_mul; 0: nowhere */
     int64_t shared_group_bytes;       /* of what is behind the shared expert */
     int32_t n_chosen, ff, ff_shared;
-    int32_t shared_gate_at,
-        shared_up_at; /* words of the shared expert's among those of its product */
     int32_t normalise;
 };
 

@@ -9,10 +9,11 @@
  *     ALIGNMENT            of the ring, in bytes
  *     group_rows, stage_panels, stages   of a link: rows of a group, panels of a stage, stages of n panels
  *     copy_x               the first link's row
- *     source               stages of a piece of a share, for the thread that copies
+ *     walk                 through a link's share, piece by piece, for warps that multiply and for the thread that copies
+ *     source               stages of a piece of a share, for that thread
  *     multiply             a warp's part of n panels of the stage at a place
  *     add<N>               N stages, with n panels in the last one
- *     add_piece            all stages of a piece of a share: n panels
+ *     add_piece            all stages of a piece of a share
  *     out_of               where a link's outputs are stored, if they are; of those of a group
  *     normed               where a norm's floats lie in shared memory, all of them; null: nowhere
  *     silu_mul             its row
@@ -24,20 +25,14 @@
 #include "backends/cuda/device/matmul_chain_row.cuh"
 #include "backends/cuda/device/matmul_stream.cuh"
 
-/* What products have that are all that a link does. */
-struct qrn_chain_plain {
-    enum { NORM_PIECES = QRN_CHAIN_NORM_PIECES };
-    static __device__ __forceinline__ float *normed(char *) { return nullptr; }
-    static __device__ __forceinline__ void begins(const qrn_chain_shared &, bool) {}
-    static __device__ __forceinline__ void is_made(int, uint32_t, const qrn_chain_shared &) {}
-    static __device__ __forceinline__ void stores(uint32_t, const qrn_chain_shared &) {}
-};
-
 static __device__ __forceinline__ qrn_share qrn_chain_share(const qrn_chain_link &l)
 {
     const int block = (int)blockIdx.x - l.first_block;
     if ((unsigned)block >= (unsigned)l.n_blocks) return qrn_share{0, 0, 0, 0};
-    return qrn_share_of(block, l.share, l.n_longer, l.n_panels);
+    const int unit = qrn_chain_share_unit(&l);
+    qrn_share s = qrn_share_of(block, l.share, l.n_longer, l.n_panels / unit);
+    s.begin *= unit, s.end *= unit;
+    return s;
 }
 
 /* The number of this launch: its turn has come. */
@@ -66,6 +61,16 @@ static __device__ __forceinline__ float qrn_chain_take_over(const uint64_t *from
     }
     return __uint_as_float((uint32_t)x);
 }
+
+/* What products have that are all that a link does. */
+struct qrn_chain_plain {
+    enum { NORM_PIECES = QRN_CHAIN_NORM_PIECES };
+    static __device__ __forceinline__ qrn_share_walk walk(const qrn_chain_link &) { return qrn_share_walk(); }
+    static __device__ __forceinline__ float *normed(char *) { return nullptr; }
+    static __device__ __forceinline__ void begins(const qrn_chain_shared &, bool) {}
+    static __device__ __forceinline__ void is_made(int, uint32_t, const qrn_chain_shared &) {}
+    static __device__ __forceinline__ void stores(uint32_t, const qrn_chain_shared &) {}
+};
 
 /* --- warps that multiply --- */
 
@@ -107,7 +112,7 @@ static __device__ __forceinline__ void qrn_chain_multiplies(const Weights &weigh
         const qrn_chain_link &l = p.link[i];
         const int n_panels = l.n_panels, stage_panels = weights.stage_panels(l);
         const qrn_share share = s.share[i];
-        qrn_share_walk walk;
+        auto walk = weights.walk(l);
         walk.start(share, n_panels);
         if (i == 0) {
             weights.begins(s, true);
@@ -188,7 +193,7 @@ template <class Weights> struct qrn_chain_copies {
             const qrn_chain_link &l = p.link[i];
             const int n_panels = l.n_panels, stage_panels = weights.stage_panels(l);
             const qrn_share share = shares[i];
-            qrn_share_walk walk;
+            auto walk = weights.walk(l);
             for (walk.start(share, n_panels); walk.end; walk.next_piece(share, n_panels)) {
                 typename Weights::source source(weights, i, walk);
                 int left = walk.end - walk.panel;
@@ -237,7 +242,7 @@ static __device__ __forceinline__ void qrn_chain_adds(const Weights &weights, co
             float acc[1] = {0.0f};
             if (walk.panel) acc[0] = qrn_chain_take_over(handover, qrn_chain_tag(epoch, i), seen);
             else seen = qrn_load_relaxed(handover + qrn_lane());
-            weights.add_piece(i, s, walk, ring, acc);
+            weights.add_piece(i, epoch, s, walk, ring, acc);
             const int n = walk.group * group_rows + qrn_lane();
             if (walk.end < n_panels) {
                 qrn_store_relaxed(handover + QRN_PANEL_ROWS + qrn_lane(),

@@ -169,7 +169,7 @@ struct qrn_chain_bf16 : qrn_chain_plain {
             qrn_barrier_arrive_warp(taken[i]);
         }
     }
-    __device__ __forceinline__ void add_piece(int i, const qrn_chain_shared &s, const qrn_share_walk &walk,
+    __device__ __forceinline__ void add_piece(int i, uint32_t, const qrn_chain_shared &s, const qrn_share_walk &walk,
                                               qrn_ring_place &ring, float (&acc)[1]) const
     {
         qrn_chain_add_panels(*this, p.chain.link[i], s, walk.end - walk.panel, ring, acc);

@@ -4,8 +4,9 @@
  *
  * Only where weights lie depends on which experts are chosen.  When a block has the norm, some of its warps make
  * logits, each a row of the router's, which it copied to shared memory long before.  The warp that stores waits for
- * logits of all blocks and chooses, as each block does; the thread that copies waits for that.  A slot's panels behind
- * silu_mul are whole stages, which the warp that adds sums up by themselves and weighs, by rank. */
+ * logits of all blocks and chooses, as each block does; the thread that copies waits for that.  Gates and ups of the same
+ * rows are one group, so that the warp that adds has both sums and makes silu_mul, once.  A slot's panels behind it are
+ * whole stages, which the warp that adds sums up by themselves and weighs, by rank. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_EXPERTS_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_CHAIN_EXPERTS_CUH
 
@@ -20,8 +21,33 @@ struct qrn_moe_chain_shared {
     int32_t ids[QRN_MOE_SLOTS];
     float weights[QRN_MOE_SLOTS + 1]; /* the last one: the shared expert's */
     qrn_barrier chosen, weighed;      /* past phase 0: they are */
-    uint64_t gates[2 * QRN_MOE_SLOTS + 1]; /* where weights of gates begin, of ups, the shared expert's */
-    uint64_t down[QRN_MOE_SLOTS + 1];      /* of what is behind them */
+    uint64_t gates[2][QRN_MOE_SLOTS + 1]; /* where weights of gates begin, and of ups; last the shared expert's */
+    uint64_t down[QRN_MOE_SLOTS + 1];     /* of what is behind them */
+};
+
+/* Pieces of a share that are gates or ups: one that has both is two. */
+struct qrn_gated_walk : qrn_share_walk {
+    int half, piece_end;
+
+    __device__ __forceinline__ void start(const qrn_share &s, int n_panels)
+    {
+        qrn_share_walk::start(s, n_panels);
+        cut();
+    }
+    __device__ __forceinline__ void next_piece(const qrn_share &s, int n_panels)
+    {
+        if (end < piece_end) {
+            panel = end, end = piece_end;
+            return;
+        }
+        qrn_share_walk::next_piece(s, n_panels);
+        cut();
+    }
+    __device__ __forceinline__ void cut()
+    {
+        piece_end = end;
+        if (panel < half && end > half) end = half;
+    }
 };
 
 /* As rounded, and as floats for the router. */
@@ -134,13 +160,12 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
         const int slot = qrn_lane();
         __syncwarp();
         if (slot == 0) {
-            own.gates[2 * e.n_chosen] = e.shared_in.packed;
+            own.gates[0][e.n_chosen] = e.shared_gate.packed, own.gates[1][e.n_chosen] = e.shared_up.packed;
             own.down[e.n_chosen] = e.shared_down.packed;
         }
         if (slot >= e.n_chosen) return;
         const int64_t id = own.ids[slot], in = id * e.chain.link[QRN_MOE_CHAIN_GATES].w.matrix_bytes;
-        own.gates[slot] = e.gate.packed + in;
-        own.gates[e.n_chosen + slot] = e.up.packed + in;
+        own.gates[0][slot] = e.gate.packed + in, own.gates[1][slot] = e.up.packed + in;
         own.down[slot] = e.down.packed + id * e.chain.link[QRN_MOE_CHAIN_DOWN].w.matrix_bytes;
     }
     __device__ __forceinline__ void stores(uint32_t epoch, const qrn_chain_shared &) const
@@ -162,6 +187,13 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
 
     /* --- weights --- */
 
+    static __device__ __forceinline__ qrn_gated_walk walk(const qrn_chain_link &l)
+    {
+        qrn_gated_walk w;
+        w.half = l.x_panels;
+        return w;
+    }
+
     /* The first panel of a piece of a share.  Between the two norms it follows from who is chosen: groups of gates and
      * ups are those of slots, one after the other; of what is behind, a slot has as many panels as any other. */
     struct source {
@@ -172,11 +204,14 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
         __device__ __forceinline__ source(const qrn_chain_experts &w, int i_link, const qrn_share_walk &walk)
             : slot(0), left(0), i(i_link), group(walk.group)
         {
-            const qrn_weights_params &of = w.e.chain.link[i].w;
-            if (i == QRN_MOE_CHAIN_GATES || i == QRN_MOE_CHAIN_DOWN) qrn_barrier_wait(&w.own.chosen, 0);
-            if (i == QRN_MOE_CHAIN_GATES) from = w.gate_group(walk.group) + walk.panel * of.panel_bytes;
-            else if (i == QRN_MOE_CHAIN_DOWN) go_to_slot(w);
-            else from = qrn_panel_at(of, 0, walk.group, walk.panel);
+            if (i == QRN_MOE_CHAIN_GATES) {
+                from = w.gates_at(walk);
+            } else if (i == QRN_MOE_CHAIN_DOWN) {
+                qrn_barrier_wait(&w.own.chosen, 0);
+                go_to_slot(w);
+            } else {
+                from = qrn_panel_at(w.e.chain.link[i].w, 0, walk.group, walk.panel);
+            }
         }
         __device__ __forceinline__ void go_to_slot(const qrn_chain_experts &w)
         {
@@ -201,85 +236,122 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
             if (slot <= w.e.n_chosen) go_to_slot(w);
         }
     };
-    /* Of gates and ups: where a group begins. */
-    __device__ __forceinline__ const uint8_t *gate_group(int group) const
+    /* Where a piece of gates or of ups begins: all but whose they are is known before experts are chosen. */
+    __device__ __forceinline__ const uint8_t *gates_at(const qrn_share_walk &walk) const
     {
-        const qrn_weights_params &w = e.chain.link[QRN_MOE_CHAIN_GATES].w;
+        const qrn_chain_link &l = e.chain.link[QRN_MOE_CHAIN_GATES];
+        const bool is_up = walk.panel >= l.x_panels;
         const int of_expert = e.ff / QRN_PANEL_ROWS,
-                  tile = min((int)((unsigned)group / (unsigned)of_expert), 2 * e.n_chosen);
-        return (const uint8_t *)(uintptr_t)own.gates[tile] + (group - tile * of_expert) * w.group_bytes;
+                  slot = min((int)((unsigned)walk.group / (unsigned)of_expert), e.n_chosen);
+        const uint8_t *at = (const uint8_t *)((walk.group - slot * of_expert) * l.w.group_bytes +
+                                              (walk.panel - (is_up ? l.x_panels : 0)) * l.w.panel_bytes);
+        const uint64_t *base = &own.gates[is_up][slot];
+        qrn_hold(at), qrn_hold(base);
+        qrn_barrier_wait(&own.chosen, 0);
+        return (const uint8_t *)((uintptr_t)at + (uintptr_t)*base);
+    }
+    __device__ __forceinline__ void multiply(const qrn_chain_link &l, const qrn_chain_shared &s, int at, int begin,
+                                             int n) const
+    {
+        packed::multiply(l, s, at, begin < l.x_panels ? begin : begin - l.x_panels, n);
     }
 
     /* --- rows between --- */
 
-    /* Words of gates of a piece, of the chosen experts' or the shared one's. */
-    __device__ __forceinline__ int gate_at(int piece) const
-    {
-        const int of_experts = e.n_chosen * e.ff, at = piece * QRN_PIECE;
-        return at < of_experts ? at : at + of_experts + e.shared_gate_at;
-    }
-    __device__ __forceinline__ int up_at(int piece) const
-    {
-        const int of_experts = e.n_chosen * e.ff, at = piece * QRN_PIECE;
-        return at + of_experts + (at < of_experts ? 0 : e.shared_up_at);
-    }
-    /* Blocks that meet the row make all of it, which is short: what one hands to others would come later. */
+    /* Blocks that meet the row round all of it, which is short: what one hands to others would come later. */
     __device__ __forceinline__ void silu_mul(const qrn_chain_row &row, const uint32_t *words, uint32_t *,
                                              const qrn_chain_shared &s) const
     {
-        enum { MANY = 3 };
+        enum { MANY = 5 };
         const qrn_chain_link &l = e.chain.link[QRN_MOE_CHAIN_DOWN];
         const int n = row.n / QRN_PIECE, block = (int)blockIdx.x - l.first_block;
+        int is_stored = (e.rounded | e.shared_rounded) != 0;
         if ((unsigned)block >= (unsigned)l.n_blocks) return;
+        qrn_hold(is_stored);
+        /* Once in vain, so that the code is there when words are. */
 #pragma unroll 1
-        for (int first = qrn_warp(); first < n; first += MANY * QRN_STREAM_WARPS) {
-            uint4 seen[2 * MANY];
-            float v[MANY][4];
+        for (int first = qrn_warp() - MANY * QRN_STREAM_WARPS; first < n; first += MANY * QRN_STREAM_WARPS) {
+            uint4 seen[MANY];
             const auto piece = [&](int j) { return first + j * QRN_STREAM_WARPS; };
 #pragma unroll
-            for (int j = 0; j < 2 * MANY; j++)
-                seen[j] = piece(j / 2) < n ? make_uint4(0, 0, 0, 0) : make_uint4(1, 1, 1, 1);
-            const auto look = [&](int j) {
-                return qrn_look_at_four(words + (j % 2 ? up_at(piece(j / 2)) : gate_at(piece(j / 2))) + 4 * qrn_lane());
-            };
-            qrn_wait_for_all(look, seen);
+            for (int j = 0; j < MANY; j++)
+                seen[j] = first >= 0 && piece(j) < n ? make_uint4(0, 0, 0, 0) : make_uint4(1, 1, 1, 1);
+            qrn_wait_for_all([&](int j) { return qrn_look_at_four(words + piece(j) * QRN_PIECE + 4 * qrn_lane()); }, seen);
+            /* One after the other: code that has not run yet takes longer to come than to run again. */
+#pragma unroll 1
+            for (int j = first < 0 ? MANY - 1 : 0; j < MANY && piece(j) < n; j++) {
+                const float4 x = qrn_floats_of(seen[0]);
+                const float v[1][4] = {{x.x, x.y, x.z, x.w}};
+                qrn_chain_q8_pieces<dtype, 1> made;
+                made.round(v);
+                if (first < 0) break;
+                made.put(s, 0, piece(j));
+                if (is_stored && piece(j) % l.n_blocks == block) store_piece(made, piece(j));
 #pragma unroll
-            for (int j = 0; j < MANY; j++) qrn_chain_multiply_gate(seen[2 * j], seen[2 * j + 1], v[j]);
-            qrn_chain_q8_pieces<dtype, MANY> made;
-            made.round(v);
-#pragma unroll
-            for (int j = 0; j < MANY; j++) {
-                if (piece(j) >= n) break;
-                made.put(s, j, piece(j));
-                if (piece(j) % l.n_blocks == block) store_piece(made, j, piece(j));
+                for (int i = 1; i < MANY; i++) seen[i - 1] = seen[i];
             }
         }
     }
-    template <class Pieces> __device__ __forceinline__ void store_piece(const Pieces &made, int j, int piece) const
+    __device__ __forceinline__ void store_piece(const qrn_chain_q8_pieces<dtype, 1> &made, int piece) const
     {
         const int of_experts = e.n_chosen * e.ff / QRN_PIECE;
         const uint64_t row = piece < of_experts ? e.rounded : e.shared_rounded;
-        if (row) made.store(row, j, piece < of_experts ? piece : piece - of_experts);
+        if (row) made.store(row, 0, piece < of_experts ? piece : piece - of_experts);
     }
 
     /* --- sums --- */
 
-    static __device__ __forceinline__ float *at_row(uint64_t out, int first)
-    {
-        return out ? (float *)(uintptr_t)out - first : nullptr;
-    }
     __device__ __forceinline__ float *out_of(int i, int group) const
     {
-        const int row = group * QRN_PANEL_ROWS, of_experts = e.n_chosen * e.ff;
-        if (i != QRN_MOE_CHAIN_GATES) return packed::out_of(i, group);
-        if (row < of_experts) return at_row(e.gate.out, 0);
-        return row < 2 * of_experts ? at_row(e.up.out, of_experts) : at_row(e.shared_in.out, 2 * of_experts);
+        return i == QRN_MOE_CHAIN_GATES ? nullptr : packed::out_of(i, group);
     }
-    __device__ __forceinline__ void add_piece(int i, const qrn_chain_shared &s, const qrn_share_walk &walk,
+    __device__ __forceinline__ void add_piece(int i, uint32_t epoch, const qrn_chain_shared &s, const qrn_share_walk &walk,
                                               qrn_ring_place &ring, float (&acc)[1]) const
     {
         if (i == QRN_MOE_CHAIN_DOWN) add_slots(s, walk.group, ring, acc);
-        else qrn_chain_add_panels(*this, e.chain.link[i], s, walk.end - walk.panel, ring, acc);
+        else add_sides(i, epoch, s, walk, ring, acc);
+    }
+    /* Of gates and ups: first the gate's sum, which is handed over as well where a share ends in ups; of other links the
+     * one side that there is. */
+    __device__ __forceinline__ void add_sides(int i, uint32_t epoch, const qrn_chain_shared &s, const qrn_share_walk &walk,
+                                              qrn_ring_place &ring, float (&acc)[1]) const
+    {
+        const qrn_chain_link &l = e.chain.link[i];
+        const int half = l.x_panels, end = walk.end;
+        float *gate_out = side_of(e.gate.out, e.shared_gate.out, walk.group),
+              *up_out = side_of(e.up.out, e.shared_up.out, walk.group);
+        qrn_hold(gate_out), qrn_hold(up_out); /* parameters come late where they were not read before */
+        uint64_t *gates = (uint64_t *)(uintptr_t)e.chain.stream.handover + (gridDim.x + blockIdx.x) * QRN_PANEL_ROWS;
+        const uint64_t tag = qrn_chain_tag(epoch, i);
+        const bool takes_over = walk.panel >= half;
+        uint64_t seen = takes_over ? qrn_load_relaxed(gates + qrn_lane()) : 0;
+        float gate = 0.0f, silu = 0.0f;
+#pragma unroll 1
+        for (int panel = walk.panel, to; panel < end; panel = to) {
+            to = panel < half ? min(end, half) : end;
+            if (panel >= half) { /* while ups are on their way */
+                if (takes_over) gate = qrn_chain_take_over(gates, tag, seen);
+                silu = qrn_silu(gate);
+                qrn_hold(silu);
+            }
+            qrn_chain_add_panels(*this, l, s, to - panel, ring, acc);
+            if (!l.is_gated) return;
+            if (to != half) continue;
+            gate = acc[0], acc[0] = 0.0f;
+            if (gate_out) *gate_out = gate;
+        }
+        if (end >= l.n_panels) {
+            if (up_out) *up_out = acc[0];
+            acc[0] = silu * acc[0];
+        } else if (end >= half) {
+            qrn_store_relaxed(gates + QRN_PANEL_ROWS + qrn_lane(), tag | __float_as_uint(gate));
+        }
+    }
+    __device__ __forceinline__ float *side_of(uint64_t out, uint64_t shared_out, int group) const
+    {
+        const int row = group * QRN_PANEL_ROWS, of_experts = e.n_chosen * e.ff;
+        float *const to = (float *)(uintptr_t)(row < of_experts ? out : shared_out);
+        return to ? to + (row < of_experts ? row : row - of_experts) + qrn_lane() : nullptr;
     }
     /* Of a group behind silu_mul: stages are waited for and read MANY at once, and belong to one slot each. */
     __device__ __forceinline__ void add_slots(const qrn_chain_shared &s, int group, qrn_ring_place &ring,
@@ -287,10 +359,14 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
     {
         enum { MANY = 3, STAGE = QRN_STREAM_PANELS * QRN_PANEL_K };
         const qrn_matmul_stream_params &stream = e.chain.stream;
-        const int of_slot = e.ff / STAGE, of_experts = e.n_chosen * of_slot, n_stages = of_experts + e.ff_shared / STAGE;
+        const int n_chosen = e.n_chosen, of_slot = e.ff / STAGE, of_shared = e.ff_shared / STAGE,
+                  n_stages = n_chosen * of_slot + of_shared, d = (int)e.chain.link[QRN_MOE_CHAIN_DOWN].w.n;
+        const int n = group * QRN_PANEL_ROWS + qrn_lane();
+        float *out = (float *)(uintptr_t)e.down.out + n, *shared_out = (float *)(uintptr_t)e.shared_down.out + n;
         int slot = 0, left = of_slot;
         float acc[1] = {0.0f};
         y[0] = 0.0f;
+        qrn_hold(out), qrn_hold(shared_out);
         qrn_barrier_wait(&own.weighed, 0);
 #pragma unroll 1
         for (int first = 0; first < n_stages; first += MANY) {
@@ -308,20 +384,14 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
                 if (first + j >= n_stages) break;
                 stage[j].add(QRN_STREAM_PANELS, acc);
                 if (--left > 0) continue;
-                end_slot(slot, group, acc[0], y[0]);
+                if (n < d) *(slot < n_chosen ? out : shared_out) = acc[0];
+                y[0] = fmaf(own.weights[slot], acc[0], y[0]);
                 slot++;
-                left = slot < e.n_chosen ? of_slot : e.ff_shared / STAGE;
+                out += d;
+                left = slot < n_chosen ? of_slot : of_shared;
                 acc[0] = 0.0f;
             }
         }
-    }
-    __device__ __forceinline__ void end_slot(int slot, int group, float sum, float &y) const
-    {
-        const int n = group * QRN_PANEL_ROWS + qrn_lane(), d = (int)e.chain.link[QRN_MOE_CHAIN_DOWN].w.n;
-        const bool is_shared = slot == e.n_chosen;
-        float *out = (float *)(uintptr_t)(is_shared ? e.shared_down.out : e.down.out + 4 * (int64_t)slot * d);
-        if (n < d) out[n] = sum;
-        y = fmaf(own.weights[slot], sum, y);
     }
 };
 

@@ -178,7 +178,7 @@ template <int dtype> struct qrn_chain_packed : qrn_chain_plain {
     {
         qrn_stream_add_stages<1, 1, N>(p.stream, s.stream, 0, 1, n, ring, acc);
     }
-    __device__ __forceinline__ void add_piece(int i, const qrn_chain_shared &s, const qrn_share_walk &walk,
+    __device__ __forceinline__ void add_piece(int i, uint32_t, const qrn_chain_shared &s, const qrn_share_walk &walk,
                                               qrn_ring_place &ring, float (&acc)[1]) const
     {
         qrn_chain_add_panels(*this, p.link[i], s, walk.end - walk.panel, ring, acc);

@@ -46,12 +46,15 @@ template <int N> static __device__ __forceinline__ float qrn_chain_squares(const
 }
 
 /* The norm of what the product before exchanges; the residual stream, if any, lies in s.sum, and the sum then does.  What
- * depends on no word is worked out before they are waited for; what is stored, when all have the row. */
+ * depends on no word is worked out before they are waited for, addresses and parameters among it, which come late where they
+ * were not read before; what is stored, when all have the row. */
 template <class Weights, int N>
 static __device__ __forceinline__ void qrn_chain_norm_of(const qrn_chain_row &row, const uint32_t *words,
-                                                         const qrn_chain_shared &s)
+                                                         const qrn_chain_shared &shared)
 {
     const int lane = qrn_lane(), n = row.n / QRN_PIECE, turned = (int)blockIdx.x % n;
+    qrn_chain_shared s = shared;
+    uint8_t *row_rounded = (uint8_t *)(uintptr_t)row.rounded;
     uint4 x[N];
     float4 weight[N], more[N];
     float v[N][4], squares[N], n_elements = (float)row.n, eps = row.eps;
@@ -68,7 +71,8 @@ static __device__ __forceinline__ void qrn_chain_norm_of(const qrn_chain_row &ro
             weight[j] = ((const float4 *)(uintptr_t)row.weight)[piece[j] * (QRN_PIECE / 4) + lane];
         if (piece[j] >= 0 && row.residual) more[j] = ((const float4 *)s.sum)[piece[j] * (QRN_PIECE / 4) + lane];
     }
-    qrn_hold(n_elements), qrn_hold(eps);
+    qrn_hold(n_elements), qrn_hold(eps), qrn_hold(row_rounded);
+    qrn_hold_shared(s.stream.x), qrn_hold_shared(s.stream.d), qrn_hold_shared(s.kept), qrn_hold_shared(s.squares);
     const auto look = [&](int j) { return qrn_look_at_four(words + piece[j] * QRN_PIECE + 4 * lane); };
     qrn_wait_for_all(look, x);
 #pragma unroll
@@ -104,7 +108,7 @@ static __device__ __forceinline__ void qrn_chain_norm_of(const qrn_chain_row &ro
 #pragma unroll
     for (int j = 0; j < N; j++) {
         if (!is_mine[j]) continue;
-        if (row.rounded) rounded.store(row.rounded, j, piece[j]);
+        if (row_rounded) rounded.store((uint64_t)(uintptr_t)row_rounded, j, piece[j]);
         ((float4 *)s.kept)[piece[j] / (int)gridDim.x * (QRN_PIECE / 4) + lane] =
             make_float4(v[j][0], v[j][1], v[j][2], v[j][3]);
     }
