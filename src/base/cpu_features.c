@@ -72,7 +72,8 @@ uint64_t qrn_cpu_features(void)
         f |= QRN_CPU_AMX_TILE | has(d, 25, QRN_CPU_AMX_INT8) | has(d, 22, QRN_CPU_AMX_BF16);
     if (max_leaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
         f |= has(a, 4, QRN_CPU_AVX_VNNI);
-        if (f & QRN_CPU_AVX512) f |= has(a, 5, QRN_CPU_AVX512_BF16);
+        if (f & QRN_CPU_AVX512)
+            f |= has(a, 5, QRN_CPU_AVX512_BF16 | (is_amd() ? QRN_CPU_BF16_DOTS : 0));
     }
     return f;
 }

@@ -9,21 +9,22 @@
 
 /* X(NAME, "text").  The order is that of age: disabling one also disables what stands after it and
  * needs it (see cpu_features.c). */
-#define QRN_CPU_FEATURE_LIST(X)      \
-    X(AVX2, "avx2")                  \
-    X(FMA, "fma")                    \
-    X(F16C, "f16c")                  \
-    X(AVX_VNNI, "avx_vnni")          \
-    X(AVX512, "avx512f")             \
-    X(AVX512_VNNI, "avx512_vnni")    \
-    X(AVX512_BF16, "avx512_bf16")    \
-    X(AMX_TILE, "amx_tile")          \
-    X(AMX_INT8, "amx_int8")          \
-    X(AMX_BF16, "amx_bf16")          \
-    X(STREAMS, "streams")            \
-    X(DEEP_STREAMS, "deep_streams")  \
-    X(NEON, "neon")                  \
-    X(DOTPROD, "dotprod")            \
+#define QRN_CPU_FEATURE_LIST(X)     \
+    X(AVX2, "avx2")                 \
+    X(FMA, "fma")                   \
+    X(F16C, "f16c")                 \
+    X(AVX_VNNI, "avx_vnni")         \
+    X(AVX512, "avx512f")            \
+    X(AVX512_VNNI, "avx512_vnni")   \
+    X(AVX512_BF16, "avx512_bf16")   \
+    X(AMX_TILE, "amx_tile")         \
+    X(AMX_INT8, "amx_int8")         \
+    X(AMX_BF16, "amx_bf16")         \
+    X(STREAMS, "streams")           \
+    X(DEEP_STREAMS, "deep_streams") \
+    X(BF16_DOTS, "bf16_dots")       \
+    X(NEON, "neon")                 \
+    X(DOTPROD, "dotprod")           \
     X(I8MM, "i8mm")
 
 enum qrn_cpu_feature_bit {
@@ -39,7 +40,8 @@ enum qrn_cpu_feature {
 };
 /* STREAMS: a core's own prefetchers keep up with memory that is read in order.  Said of every AMD
  * processor; measured on a Zen 4.  DEEP_STREAMS: they do not look far enough where a loop does more than read; AMD from
- * family 26 on, measured on a Zen 5.
+ * family 26 on, measured on a Zen 5.  BF16_DOTS: AVX512_BF16's dot product takes no longer than a multiply-add of as many
+ * lanes; said of AMD's. A Xeon's takes 4.2 times as long, and so is slower than the two that it stands for.
  * AVX512 stands for F, BW, VL, DQ and CD together.  The AMX features as found here are those of the
  * processor and of the state that the system saves; whether they may be used: base/amx.h. */
 

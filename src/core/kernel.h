@@ -11,6 +11,7 @@ struct qrn_kernel {
     enum qrn_op_id op;
     const char *name; /* backend.op.variant */
     uint64_t needs;   /* features of the device, all of them */
+    uint64_t wants;   /* and those without which it stands behind all others that can run */
     /* Which calls it serves and how, for people; NULL: all of the op. */
     const char *serves;
     /* What run can do, exactly; args have passed the op's check.  NULL: everything. */

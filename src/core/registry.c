@@ -12,8 +12,11 @@ static bool can_run(const struct qrn_device *dev, const struct qrn_kernel *kerne
 
 const struct qrn_kernel *qrn_kernel_at(const struct qrn_device *dev, enum qrn_op_id op, size_t i)
 {
-    for (const struct qrn_kernel *const *k = dev->backend->kernels; *k; k++)
-        if ((*k)->op == op && can_run(dev, *k) && i-- == 0) return *k;
+    for (int last = 0; last < 2; last++)
+        for (const struct qrn_kernel *const *k = dev->backend->kernels; *k; k++) {
+            const bool is_last = ((*k)->wants & ~dev->features) != 0;
+            if ((*k)->op == op && can_run(dev, *k) && is_last == last && i-- == 0) return *k;
+        }
     return NULL;
 }
 

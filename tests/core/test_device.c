@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu_features.h"
 #include "core/pool.h"
 #include "support/counting_allocator.h"
 #include "support/op_test.h"
@@ -88,6 +89,28 @@ static void test_registry(void **state)
     }
     assert_true(n_ops == QRN_OP_COUNT);
     assert_null(qrn_op_name(n_ops + 7));
+    qrn_device_close(dev);
+}
+
+/* A kernel stands behind all others where what it wants is not there, and can still run. */
+static void test_unwanted_come_last(void **state)
+{
+    (void)state;
+    struct qrn_device *dev = open_device((struct qrn_device_options){.cpu_disable = "bf16_dots"});
+    const bool has_dots = dev->features & QRN_CPU_AVX512_BF16;
+    bool seen = false;
+    for (int op = 0; op < QRN_OP_COUNT; op++) {
+        const struct qrn_kernel *k;
+        bool last = false;
+        for (size_t i = 0; (k = qrn_kernel_at(dev, (enum qrn_op_id)op, i)) != NULL; i++) {
+            const bool unwanted = (k->wants & ~dev->features) != 0;
+            if (last && !unwanted) fail_msg("%s stands behind one that is not wanted", k->name);
+            last = unwanted;
+            seen = seen || strcmp(k->name, "cpu.matmul.avx512bf16") == 0;
+        }
+        if (has_dots && op == QRN_OP_matmul) assert_true(last);
+    }
+    assert_true(seen == has_dots);
     qrn_device_close(dev);
 }
 
@@ -301,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_open_errors),
         cmocka_unit_test(test_kernels_can_be_chosen),
         cmocka_unit_test(test_registry),
+        cmocka_unit_test(test_unwanted_come_last),
         cmocka_unit_test(test_buffers),
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_pool_of_two),

@@ -55,14 +55,15 @@ struct bf16_unit {
     int64_t sums_rows;    /* for as many rows sums wait in the lane's memory; 0: never */
     enum bf16_x x;
     void (*product)(const struct bf16_tile *t);
-    const struct bf16_unit *one_row; /* better for a token alone, or NULL */
+    const struct bf16_unit *few; /* better for up to few_tokens of them, or NULL */
+    int64_t few_tokens;
 };
 
 static inline const struct bf16_unit *bf16_unit_for(const struct matmul_job *j,
                                                     const struct bf16_unit *u)
 {
     const int64_t n_tokens = j->ids ? j->n_tokens : j->most_rows;
-    return u->one_row && n_tokens == 1 ? u->one_row : u;
+    return u->few && n_tokens <= u->few_tokens ? u->few : u;
 }
 
 static inline int64_t bf16_blocks(const struct matmul_job *j)
@@ -308,7 +309,7 @@ static inline void bf16_groups(struct bf16_walk k)
 {
     const int64_t n_rows = matmul_n_rows(k.j, k.i);
     const bool wait = bf16_sums_wait(k.u, n_rows);
-    const int64_t most = wait ? BF16_MOST_ROWS : n_rows;
+    const int64_t most = wait ? BF16_MOST_ROWS / k.u->panel_rows * k.u->panel_rows : n_rows;
     if (wait) k.sums = (float *)(void *)(k.own + bf16_image_bytes(k.j, k.u));
     for (k.r0 = 0; k.r0 < n_rows; k.r0 += most) {
         k.r1 = n_rows - k.r0 < most ? n_rows : k.r0 + most;

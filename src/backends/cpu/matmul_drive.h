@@ -325,15 +325,16 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
 }
 
 /* The kernel, from the functions of its op and the text serves. */
-#define MATMUL_KERNEL_STRUCT(op_, variant, features)      \
-    const struct qrn_kernel qrn_cpu_##op_##_##variant = { \
-        .op = QRN_OP_##op_,                               \
-        .name = "cpu." #op_ "." #variant,                 \
-        .needs = (features),                              \
-        .serves = serves,                                 \
-        .supports = op_##_supports,                       \
-        .scratch_bytes = op_##_scratch,                   \
-        .run = op_##_run,                                 \
+#define MATMUL_KERNEL_STRUCT(op_, variant, features)                     \
+    const struct qrn_kernel qrn_cpu_##op_##_##variant = {                \
+        .op = QRN_OP_##op_,                                              \
+        .name = "cpu." #op_ "." #variant,                                \
+        .needs = (features),                                             \
+        .wants = (features)&QRN_CPU_AVX512_BF16 ? QRN_CPU_BF16_DOTS : 0, \
+        .serves = serves,                                                \
+        .supports = op_##_supports,                                      \
+        .scratch_bytes = op_##_scratch,                                  \
+        .run = op_##_run,                                                \
     }
 
 /* The functions of a kernel of one op, from unit(job), takes(job) and the text

@@ -247,7 +247,8 @@ static const struct bf16_unit unit = {
     .chunk_blocks = 16,
     .sums_rows = 96,
     .product = product,
-    .one_row = &qrn_bf16_unit_avx512, /* 16 GB/s for a core of a Xeon, tiles 15 */
+    .few = &qrn_bf16_unit_avx512,
+    .few_tokens = 1, /* 16 GB/s for a core of a Xeon, tiles 15 */
 };
 
 static const char serves[] =

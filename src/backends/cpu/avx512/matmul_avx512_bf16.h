@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The unit of bf16 products with multiply-adds, for the instruction sets that add to it. */
+ * The unit of bf16 products of few rows with multiply-adds, for the instruction sets that add to it. */
 #ifndef QUERN_MATMUL_AVX512_BF16_H
 #define QUERN_MATMUL_AVX512_BF16_H
 
