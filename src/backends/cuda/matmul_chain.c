@@ -196,7 +196,7 @@ static bool norms_are_safe(const struct qrn_step *steps, size_t n_steps,
 bool qrn_cuda_chain_place_words(const struct qrn_cuda *cuda, const struct qrn_chain_form *form,
                                 int64_t n_more, struct qrn_matmul_chain_params *p)
 {
-    enum { NOTES = 256 };
+    enum { NOTES = 256 }; /* sums are handed over, and those of gates */
     const int64_t handover = 2 * (int64_t)cuda->n_multiprocessors * QRN_PANEL_ROWS * 8;
     int64_t at = 0;
     p->notes = cuda->handover + (uint64_t)cuda->n_multiprocessors * QRN_CUDA_HANDOVER_BYTES;

@@ -48,7 +48,7 @@ struct qrn_chain_link {
     int32_t is_gated; /* a group: rows of gates, then those of ups; silu_mul is exchanged */
 };
 
-/* Shares are whole runs of so many panels. */
+/* Shares are whole runs of so many panels: stages, where they can be, of which fewer are cut then. */
 QRN_FORM_FUNCTION int qrn_chain_share_unit(const struct qrn_chain_link *l)
 {
     return l->is_gated && l->x_panels % QRN_STREAM_PANELS == 0 ? QRN_STREAM_PANELS : 1;

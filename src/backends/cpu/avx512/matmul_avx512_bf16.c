@@ -29,11 +29,32 @@ struct sums {
     __m512 even[PANEL_ROWS][MOST_GROUPS], odd[PANEL_ROWS][MOST_GROUPS];
 };
 
-INLINE void add_block(const char *const *w, const float *x, const int n_groups, const int n_rows,
-                      struct sums *s)
+INLINE void begin_block(const int n_groups, const int n_rows, struct sums *s)
 {
     UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_groups; c++)
         s->even[r][c] = s->odd[r][c] = _mm512_setzero_ps();
+}
+
+/* Columns 2 i and 2 i + 1 of it. */
+INLINE void add_columns(const __m512 *even, const __m512 *odd, const float *x, int i,
+                        const int n_groups, const int n_rows, struct sums *s)
+{
+    UNROLL for (int r = 0; r < n_rows; r++)
+    {
+        const __m512 x0 = _mm512_set1_ps(x[BF16_BLOCK * r + 2 * i]);
+        const __m512 x1 = _mm512_set1_ps(x[BF16_BLOCK * r + 2 * i + 1]);
+        UNROLL for (int c = 0; c < n_groups; c++)
+        {
+            s->even[r][c] = _mm512_fmadd_ps(even[c], x0, s->even[r][c]);
+            s->odd[r][c] = _mm512_fmadd_ps(odd[c], x1, s->odd[r][c]);
+        }
+    }
+}
+
+INLINE void add_block(const char *const *w, const float *x, const int n_groups, const int n_rows,
+                      struct sums *s)
+{
+    begin_block(n_groups, n_rows, s);
     for (int i = 0; i < BF16_BLOCK / 2; i++) {
         __m512 even[MOST_GROUPS], odd[MOST_GROUPS];
         UNROLL for (int c = 0; c < n_groups; c++)
@@ -42,16 +63,7 @@ INLINE void add_block(const char *const *w, const float *x, const int n_groups, 
             even[c] = even_of(pair);
             odd[c] = odd_of(pair);
         }
-        UNROLL for (int r = 0; r < n_rows; r++)
-        {
-            const __m512 x0 = _mm512_set1_ps(x[BF16_BLOCK * r + 2 * i]);
-            const __m512 x1 = _mm512_set1_ps(x[BF16_BLOCK * r + 2 * i + 1]);
-            UNROLL for (int c = 0; c < n_groups; c++)
-            {
-                s->even[r][c] = _mm512_fmadd_ps(even[c], x0, s->even[r][c]);
-                s->odd[r][c] = _mm512_fmadd_ps(odd[c], x1, s->odd[r][c]);
-            }
-        }
+        add_columns(even, odd, x, i, n_groups, n_rows, s);
     }
 }
 
@@ -140,21 +152,16 @@ static void widen(const struct bf16_tile *t, int g, int c, struct wide *out)
 INLINE void add_wide(const struct wide *w, int64_t b, int c, const float *x, const int n_groups,
                      const int n_rows, struct sums *s)
 {
-    UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int k = 0; k < n_groups; k++)
-        s->even[r][k] = s->odd[r][k] = _mm512_setzero_ps();
+    begin_block(n_groups, n_rows, s);
     for (int i = 0; i < BF16_BLOCK / 2; i++) {
         const int64_t at = b * (BF16_BLOCK / 2) + i;
-        UNROLL for (int r = 0; r < n_rows; r++)
+        __m512 even[TILE_GROUPS], odd[TILE_GROUPS];
+        UNROLL for (int k = 0; k < n_groups; k++)
         {
-            const __m512 x0 = _mm512_set1_ps(x[BF16_BLOCK * r + 2 * i]);
-            const __m512 x1 = _mm512_set1_ps(x[BF16_BLOCK * r + 2 * i + 1]);
-            UNROLL for (int k = 0; k < n_groups; k++)
-            {
-                s->even[r][k] =
-                    _mm512_fmadd_ps(_mm512_load_ps(w->even[c + k][at]), x0, s->even[r][k]);
-                s->odd[r][k] = _mm512_fmadd_ps(_mm512_load_ps(w->odd[c + k][at]), x1, s->odd[r][k]);
-            }
+            even[k] = _mm512_load_ps(w->even[c + k][at]);
+            odd[k] = _mm512_load_ps(w->odd[c + k][at]);
         }
+        add_columns(even, odd, x, i, n_groups, n_rows, s);
     }
 }
 
