@@ -85,7 +85,7 @@ INLINE void product_rows(const struct bf16_tile *t, int g, const int n_groups, c
     for (int64_t b = 0; b < t->n_blocks; b++, x += BF16_BLOCK * n_rows) {
         struct sums s;
         if (t->cold)
-            for (int c = 0; c < n_groups; c++) ask_ahead(w[c], IMAGE_PAIR_BLOCK);
+            for (int c = 0; c < n_groups; c++) ask_ahead_by(AHEAD_WEIGHTS, w[c], IMAGE_PAIR_BLOCK);
         add_block(w, x, n_groups, n_rows, &s);
         UNROLL for (int c = 0; c < n_groups; c++)
         {
