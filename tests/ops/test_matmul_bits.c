@@ -234,18 +234,28 @@ static void make_extreme(struct qrn_tensor *w, size_t i_type)
     }
 }
 
-/* One row may meet codes in registers, 15 fill tiles of 8, 4, 2 and 1, 26 a panel and a tile.  Equal
- * activations are all rounded to the largest code: with extreme weights the largest sums. */
+/* Equal activations are all rounded to the largest code: with extreme weights the largest sums.  Of small ones one in 128
+ * is large: sums are small.  Those of the first rows are small, if `mixed`, the others equal. */
+static void fill_rows(const struct qrn_tensor *x, int64_t k, bool mixed)
+{
+    float *at = x->data;
+    for (int64_t i = 0; i < x->shape[0] * k; i++) {
+        const bool small = mixed && i / k < 14;
+        at[i] = !small || i % 128 == i / k % 128 ? 1.0f : (float)(i % 7 - 3) * 0.03f;
+    }
+}
+
+/* One row may meet codes in registers, 15 fill tiles of 8, 4, 2 and 1, 26 a panel and a tile. */
 static void test_kernels_agree(void **state)
 {
     (void)state;
     static const int64_t numbers[] = {1, 15, 26};
     struct devices d;
     devices_open(&d, 2);
-    for (size_t i = 0; i < N_WEIGHT_TYPES * 3 * 2 * 3; i++) {
-        const size_t t = i / 18;
-        const int64_t n_rows = numbers[i / 6 % 3];
-        const bool q8 = i / 3 % 2, ones = i % 3, extreme = i % 3 == 2;
+    for (size_t i = 0; i < N_WEIGHT_TYPES * 3 * 2 * 4; i++) {
+        const size_t t = i / 24;
+        const int64_t n_rows = numbers[i / 8 % 3];
+        const bool q8 = i / 4 % 2, filled = i % 4, extreme = i % 4 >= 2, mixed = i % 4 == 3;
         struct mem m = {0};
         struct rng r = {t};
         if (q8 && !qrn_has_integer_form(weight_types[t].dtype)) continue;
@@ -258,7 +268,7 @@ static void test_kernels_agree(void **state)
             .x = mem_filled(&m, &r, 1.0, 2, (const int64_t[]){n_rows, 768}),
             .out = mem_tensor(&m, QRN_F32, 2, (const int64_t[]){n_rows, 37}),
             .activation = q8 ? QRN_ACT_Q8 : QRN_ACT_F32};
-        for (int64_t k = 0; k < n_rows * 768 && ones; k++) ((float *)rows.x.data)[k] = 1.0f;
+        if (filled) fill_rows(&rows.x, 768, mixed);
         check_agreement(d.dev[0], &rows);
         mem_free_all(&m);
     }

@@ -21,21 +21,24 @@ enum { PANEL_BLOCKS = PANEL_K / 32, PANEL_ACTS = PANEL_BLOCKS / 4, MOST_ROWS = 5
 /* A group: codes of 32 k as v[q] of matmul_image.h, as the product wants them; small integers s, if
  * there are any, of blocks (the first) or their halves; factors t of minima in pairs of 16 bits, those
  * of block b and the next at t[b] where panel_pairs, else of b's halves; where a head begins or goes
- * on, every four blocks at least, its d and m.  Blocks to a multiple of four are zeros. */
+ * on, every four blocks at least, its d and m.  Blocks to a multiple of four are zeros.  Where sums may fit into 16 bits
+ * (matmul_shorts_avx512vnni.h), the largest sum of squares of weights of one s, for each output. */
 struct weight_panel {
     uint8_t codes[N_PLANES][PANEL_BLOCKS][8][64];
+    int32_t squares[IMAGE_ROWS];
     int32_t s[PANEL_BLOCKS][2][IMAGE_ROWS], t[PANEL_BLOCKS][IMAGE_ROWS];
     float d[PANEL_BLOCKS][IMAGE_ROWS], m[PANEL_BLOCKS][IMAGE_ROWS];
 };
 
 /* Rows of x, then zeros; codes of 64 k side by side.  For each 128 k of a row d and, where there are minima, the eight
  * sums of halves of blocks (or, where panel_pairs, four sums of blocks), or, if there is a bias, -bias times the sums of
- * four blocks or of their eight halves: no type has both. */
+ * four blocks or of their eight halves: no type has both.  squares: as in weight_panel, of 16 codes of x. */
 struct row_panel {
     int8_t q[PANEL_BLOCKS / 2][PANEL_ROWS][64];
     float d[PANEL_ACTS][PANEL_ROWS];
+    int32_t squares;
     union {
-        int16_t sum[PANEL_ACTS][PANEL_ROWS][8];
+        _Alignas(64) int16_t sum[PANEL_ACTS][PANEL_ROWS][8];
         int32_t of_bias[PANEL_ACTS][PANEL_ROWS][4];
         int32_t of_bias_halves[PANEL_ACTS][PANEL_ROWS][8];
     };

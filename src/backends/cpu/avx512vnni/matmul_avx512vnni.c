@@ -259,7 +259,13 @@ static void (*const products[QRN_DTYPE_COUNT])(const struct matmul_tile *) = {
 
 static void lay_out(const struct drive *d, int64_t i, int64_t r)
 {
-    panel_rows(d, i, r, bias_of(*qrn_matmul_form(d->j->w->dtype)));
+    const struct matmul_form f = *qrn_matmul_form(d->j->w->dtype);
+    panel_rows(d, i, r, bias_of(f));
+    if (short_sums(f) != SHORT_OFTEN) return;
+    const int64_t n_acts = matmul_act_blocks(d->j);
+    for (int64_t b = 0; b < n_acts; b += PANEL_ACTS)
+        panel_squares((void *)drive_panel(d, i, r, b * QRN_Q8_ACT_BLOCK),
+                      (int)(n_acts - b < PANEL_ACTS ? n_acts - b : PANEL_ACTS));
 }
 
 struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)

@@ -9,6 +9,7 @@
 enum { PANEL_ROWS = 12, PANEL_K = 512, N_PANELS = 2, PANEL_GROUPS = 16, N_PLANES = 1, ASK_WEIGHTS = 1 };
 
 #include "backends/cpu/matmul_panels_avx512.h"
+#include "backends/cpu/avx512vnni/matmul_shorts_avx512vnni.h"
 
 /* A tile is half of a panel's rows by two groups: what is loaded of x meets both, for a processor that multiplies twice a
  * cycle loads no more often.  Sums of row r and group c are [TILE_ROWS * c + r]. */
@@ -36,8 +37,9 @@ INLINE void tile_ask(const struct matmul_form f, const struct panel_tile *t, int
     for (int i = 0; i < each; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
 }
 
-/* Block b of a tile: integer sums, new or added to. */
-INLINE void panel_block(const struct matmul_form f, const struct panel_tile *t, int64_t b, bool first, __m512i *isum)
+/* Block b of a tile: integer sums, new or added to; shorts: each fits into 16 bits. */
+INLINE void panel_block(const struct matmul_form f, const struct panel_tile *t, int64_t b, const bool shorts, bool first,
+                        __m512i *isum)
 {
     const bool scaled = f.sub != SUB_NONE;
     const int n_parts = matmul_has_halves(&f) ? 2 : 1, n = 8 / n_parts;
@@ -66,22 +68,24 @@ INLINE void panel_block(const struct matmul_form f, const struct panel_tile *t, 
         }
         UNROLL
         for (int c = 0; c < TILE_GROUPS; c++) {
-            const __m512i s = scaled ? _mm512_load_si512(t->w[c]->s[b][h]) : zero;
+            const __m512i s = scaled ? load_factor(f, shorts, t->w[c]->s[b][h]) : zero;
             UNROLL
-            for (int i = TILE_ROWS * c; i < TILE_ROWS * (c + 1); i++)
-                isum[i] = scaled ? add_scaled(f, first && h == 0 ? zero : isum[i], dots[i], s) : dots[i];
+            for (int i = TILE_ROWS * c; i < TILE_ROWS * (c + 1); i++) {
+                const __m512i sum = first && h == 0 ? zero : isum[i];
+                isum[i] = !scaled ? dots[i] : shorts ? add_short(sum, dots[i], s) : add_scaled(f, sum, dots[i], s);
+            }
         }
     }
 }
 
 /* A run of blocks of a tile from b on: added to p, or new. */
-INLINE void panel_run(const struct matmul_form f, const struct panel_tile *tile, int64_t b, const int run, const bool first,
-                      __m512 *p)
+INLINE void panel_run(const struct matmul_form f, const struct panel_tile *tile, int64_t b, const int run, const bool shorts,
+                      const bool first, __m512 *p)
 {
     const __m512 zero = _mm512_setzero_ps();
     __m512i isum[PANEL_ROWS];
     UNROLL
-    for (int c = 0; c < run; c++) panel_block(f, tile, b + c, c == 0, isum);
+    for (int c = 0; c < run; c++) panel_block(f, tile, b + c, shorts, c == 0, isum);
     UNROLL
     for (int c = 0; c < TILE_GROUPS; c++) {
         const struct weight_panel *w = tile->w[c];
@@ -93,7 +97,8 @@ INLINE void panel_run(const struct matmul_form f, const struct panel_tile *tile,
             const __m512i tsum = matmul_has_min(&f) ? panel_minima(f, _mm512_setzero_si512(), t, tile->x, b, run,
                                                                    tile->r0 + r)
                                                     : isum[i];
-            p[i] = finish_run(f, first ? zero : p[i], float_sum(f, isum[i]), tsum, d, m);
+            const __m512 sum = shorts ? _mm512_cvtepi32_ps(isum[i]) : float_sum(f, isum[i]);
+            p[i] = finish_run(f, first ? zero : p[i], sum, tsum, d, m);
         }
     }
 }
@@ -115,7 +120,7 @@ INLINE void tile_store(const struct panel_tile *t, const __m512 *acc)
 /* The same for all blocks; total: of each group, asked for before the first ones are wanted.  Every count is constant, so
  * that no sum of a step goes to memory. */
 INLINE void panel_tile_sums(const struct matmul_form f, const struct panel_tile *t, int64_t n_blocks, const int run,
-                            panel_sums *const *total, bool begin)
+                            const bool shorts, panel_sums *const *total, bool begin)
 {
     UNROLL_16
     for (int i = 0; i < PANEL_ROWS && !begin; i++)
@@ -124,7 +129,7 @@ INLINE void panel_tile_sums(const struct matmul_form f, const struct panel_tile 
         tile_ask(f, t, b);
         __m512 p[PANEL_ROWS];
         UNROLL
-        for (int i = 0; i < 4; i += run) panel_run(f, t, b + i, run, i == 0, p);
+        for (int i = 0; i < 4; i += run) panel_run(f, t, b + i, run, shorts, i == 0, p);
         UNROLL_16
         for (int i = 0; i < PANEL_ROWS; i++) {
             const float *sums = (*total[i / TILE_ROWS])[t->r0 + i % TILE_ROWS];
@@ -165,12 +170,16 @@ INLINE void panel_tiles(const struct matmul_form f, const struct panel_job *job,
                 .stream = job->stream && !odd,
                 .mask = {panel_mask(job, c), odd ? 0 : panel_mask(job, c + 1)},
             };
+            const bool fits = panel_fits(f, t.x, t.w[0]) && panel_fits(f, t.x, t.w[1]);
             for (int r; t.r0 < PANEL_ROWS && (r = n * PANEL_ROWS + t.r0) < job->n_rows; t.r0 += TILE_ROWS) {
                 float *out[TILE_ROWS];
                 for (int i = 0; i < TILE_ROWS && job->end; i++) out[i] = job->out[r + i] + c * IMAGE_ROWS;
                 t.out = job->end ? out : NULL;
                 t.n_rows = job->n_rows - r;
-                panel_tile_sums(f, &t, job->n_blocks, run, total, job->begin);
+                if (fits)
+                    panel_tile_sums(f, &t, job->n_blocks, run, true, total, job->begin);
+                else
+                    panel_tile_sums(f, &t, job->n_blocks, run, false, total, job->begin);
             }
         }
         for (int part = 0; part < (odd ? 1 : TILE_GROUPS) * ASKED_PARTS; part++)
@@ -183,7 +192,8 @@ INLINE void bias_codes(const struct matmul_form f, const struct subs_512 *subs, 
                        struct weight_panel *out, int64_t b)
 {
     for (int h = 0; h <= matmul_has_halves(&f) && f.sub != SUB_NONE; h++)
-        _mm512_store_si512(out->s[b][h], as_factor(f, subs->s[h]));
+        _mm512_store_si512(out->s[b][h], stored_factor(f, subs->s[h]));
+    if (short_sums(f) == SHORT_OFTEN) weight_squares(f, v, out, b);
     for (int q = 0; q < 8; q++) {
         if (f.levels != LEVELS_LINEAR) v[q] = _mm512_shuffle_epi8(levels_512(f, bias_of(f)), v[q]);
         _mm512_store_si512(out->codes[0][b][q], v[q]);
