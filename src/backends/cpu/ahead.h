@@ -11,15 +11,17 @@
 #ifndef QUERN_BACKENDS_CPU_AHEAD_H
 #define QUERN_BACKENDS_CPU_AHEAD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes ahead, for the second cache and for the first. */
+/* Bytes ahead, for the second cache and for the first.  in_groups: rather whole groups of weights, as many as it takes. */
 struct ahead {
-    int far, near;
+    ptrdiff_t far, near;
+    bool in_groups;
 };
 
-#define AHEAD_WEIGHTS ((struct ahead){16384, 3072})
-#define AHEAD_ROWS    ((struct ahead){3072, 512})
+#define AHEAD_WEIGHTS ((struct ahead){16384, 3072, true})
+#define AHEAD_ROWS    ((struct ahead){3072, 512, false})
 
 /* To be called for each n bytes, where they are read. */
 static inline void ask_ahead_by(const struct ahead a, const void *at, size_t n)

@@ -81,8 +81,9 @@ static inline const void *drive_x(const struct drive *d, const struct matmul_row
 static inline struct ahead drive_ahead(const struct matmul_job *j, int64_t n_rows)
 {
     if (!j->streams) return n_rows <= MAX_TILE_ROWS ? AHEAD_WEIGHTS : AHEAD_ROWS;
-    if (j->deep && n_rows < 4) return (struct ahead){j->near ? 0 : DEEP_BYTES, DEEP_BYTES};
-    return n_rows == 1 ? (struct ahead){0, 0} : (struct ahead){FAR_BYTES, AHEAD_BYTES};
+    if (j->deep && n_rows < 4) return (struct ahead){j->near ? 0 : DEEP_BYTES, DEEP_BYTES, false};
+    return n_rows == 1 ? (struct ahead){0, 0, false}
+                       : (struct ahead){FAR_BYTES, AHEAD_BYTES, false};
 }
 
 /* All rows of matrix i, for the groups and columns that t names. */

@@ -56,15 +56,17 @@ static inline void drive_take(struct drive_part *p, const struct matmul_job *j, 
     *end = *begin;
 }
 
-/* Whether lanes take some groups at a time, in turns, so that none waits for one that is slower.  With a few rows reading
- * packed weights takes as long as multiplying them: long runs of groups, at most FEW_GROUPS, are still lines of memory.
- * Fewer rows are bound by reading, and a lane has one line.  With MANY_TURN_ROWS rows each turn walks over all of x, and
- * units multiply two or four groups at once: turns are of MANY_TURN groups and multiples, if there are enough for all
- * lanes. */
+/* Whether lanes take some groups at a time, in turns, so that none waits for one that is slower: long runs of groups, at
+ * most FEW_GROUPS, are still lines of memory.  With a few rows reading packed weights takes as long as multiplying them.
+ * Fewer are bound by reading, where turns gain nothing on a Zen 5, and on a Xeon that has neighbours 1 to 7 %; not where
+ * weights were read a moment ago: they are in the caches of who read them.  With MANY_TURN_ROWS rows each turn walks over
+ * all of x, and units multiply two or four groups at once: turns are of MANY_TURN groups and multiples, if there are enough
+ * for all lanes. */
 enum { TURNS_FROM_ROWS = 4, FEW_GROUPS = 64, MANY_TURN_ROWS = 24, MANY_TURN = 4 };
 static inline bool drive_in_turns(const struct qrn_cpu_lane *lane, const struct matmul_job *j)
 {
-    return lane->n > 1 && j->k > 0 && j->most_rows >= TURNS_FROM_ROWS;
+    const bool from_one = !(lane->features & QRN_CPU_STREAMS) && !lane->near;
+    return lane->n > 1 && j->k > 0 && j->most_rows >= (from_one ? 1 : TURNS_FROM_ROWS);
 }
 
 /* Groups g .. g + n - 1 of matrix i, a lane's turn.  Begins as {0}. */

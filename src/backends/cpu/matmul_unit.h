@@ -33,6 +33,17 @@ struct matmul_tile {
     float *out[MAX_TILE_ROWS];
 };
 
+/* How group g of t is asked for: where in_groups, what comes after the last groups is the first ones of next_w. */
+static inline struct ahead matmul_ahead(const struct matmul_tile *t, int g)
+{
+    struct ahead a = t->ahead;
+    if (!a.in_groups || !t->next_w) return a;
+    const int n = (int)((size_t)a.far / t->group_bytes) + 1, next = g + n - t->n_groups;
+    a.far = next < 0 ? (ptrdiff_t)t->group_bytes * n
+                     : t->next_w - t->w + (ptrdiff_t)t->group_bytes * (next - g);
+    return a;
+}
+
 /* One group of an image to floats, for each k 16; k in whole heads. */
 typedef void (*matmul_unpack_fn)(const char *image, int64_t k, int64_t mlx_blocks, float *out);
 

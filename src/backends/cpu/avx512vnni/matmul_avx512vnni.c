@@ -171,7 +171,8 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
     const int64_t n = t->n - i_group * IMAGE_ROWS, n_blocks = t->k / 32;
     const __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u);
     const int run = blocks < 4 ? blocks : 4;
-    struct place at = {.w = w, .ahead = t->cold && r0 == 0 ? &t->ahead : NULL};
+    const struct ahead ahead = matmul_ahead(t, (int)i_group);
+    struct place at = {.w = w, .ahead = t->cold && r0 == 0 ? &ahead : NULL};
     const struct qrn_q8_act *x[MAX_TILE_ROWS];
     __m512 acc[MAX_TILE_ROWS];
     for (int r = 0; r < n_rows; r++) {
