@@ -14,7 +14,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes ahead, for the second cache and for the first.  in_groups: rather whole groups of weights, as many as it takes. */
+/* Bytes ahead, for the second cache and for the first.  in_groups: where a walk knows them (matmul_ahead),
+ * rather whole groups of weights, as many as it takes. */
 struct ahead {
     ptrdiff_t far, near;
     bool in_groups;
