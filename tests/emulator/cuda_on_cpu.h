@@ -133,6 +133,10 @@ template <typename T> static inline T emulated_swap(T *p, T x)
 template <typename T> static inline T atomicAdd(T *p, T x) { return emulated_swap(p, (T)(*p + x)); }
 template <typename T> static inline T atomicMax(T *p, T x) { return emulated_swap(p, max(*p, x)); }
 template <typename T> static inline T atomicMin(T *p, T x) { return emulated_swap(p, min(*p, x)); }
+static inline unsigned atomicInc(unsigned *p, unsigned most)
+{
+    return emulated_swap(p, *p >= most ? 0u : *p + 1);
+}
 template <typename T> static inline T atomicExch(T *p, T x) { return emulated_swap(p, x); }
 template <typename T> static inline T atomicCAS(T *p, T expected, T x)
 {

@@ -270,7 +270,7 @@ EXPORTED CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute a
 {
     (void)function;
     const bool fits = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
-                      value <= 226 * 1024; /* and 1 KiB for what a function declares itself */
+                      value <= 227 * 1024; /* of functions that declare none themselves */
     return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

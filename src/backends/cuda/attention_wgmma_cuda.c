@@ -26,26 +26,35 @@ static bool takes(const struct qrn_attention_params *p)
            !p->classes && p->n_tokens * p->group < INT32_MAX / 2 && p->n_kv < INT32_MAX / 2;
 }
 
-static int64_t n_blocks(const struct qrn_attention_params *p)
+static int64_t count_tiles(const struct qrn_attention_params *p)
 {
     return p->n_batch * p->n_kv_heads * qrn_cuda_attention_tiles(p, QRN_WGMMA_ROWS);
 }
 
-/* Whether queries of the tiles to come are asked for. */
-enum { AHEAD = 1 };
+/* What is behind scratch is there where a step has some: the count of tiles. */
+enum { SCRATCH = 16 };
 
-enum source { OF_F16, OF_BF16, OF_PAGES, OF_PAGES_BY_THREADS };
+static size_t scratch(const void *args, int n_threads)
+{
+    (void)args, (void)n_threads;
+    return SCRATCH;
+}
 
+enum source { OF_F16, OF_BF16, OF_PAGES };
+
+/* Blocks stay, one a multiprocessor, and take tiles in turn. */
 static void launch(struct qrn_cuda_stream *stream, struct qrn_attention_wgmma_params *p,
                    enum source source)
 {
-    static const struct qrn_cuda_function functions[4][3] = {
-        FUNCTIONS("f16"), FUNCTIONS("bf16"), FUNCTIONS("paged"), FUNCTIONS("by_threads")};
+    static const struct qrn_cuda_function functions[3][3] = {FUNCTIONS("f16"), FUNCTIONS("bf16"),
+                                                             FUNCTIONS("paged")};
     const struct qrn_cuda_function *f = &functions[source][p->a.d_v / 128];
+    const int64_t n_tiles = count_tiles(&p->a), most = stream->cuda->n_multiprocessors;
     p->a.n_tiles = qrn_cuda_attention_tiles(&p->a, QRN_WGMMA_ROWS);
-    p->ahead = AHEAD ? stream->cuda->n_multiprocessors : 0;
+    p->n_tiles = (int32_t)n_tiles;
+    p->n_taken = stream->cuda->handover;
     qrn_cuda_launch(stream, f,
-                    (struct qrn_cuda_grid){.n_blocks = n_blocks(&p->a),
+                    (struct qrn_cuda_grid){.n_blocks = n_tiles < most ? n_tiles : most,
                                            .n_threads = QRN_WGMMA_THREADS,
                                            .shared_bytes = (unsigned)f->max_shared_bytes},
                     p);
@@ -102,10 +111,17 @@ const struct qrn_kernel qrn_cuda_attention_wgmma = {
     .needs = QRN_CUDA_SM90,
     .serves = "acts bf16: f16 and bf16, heads of 64, 128, 256, prompts without masks",
     .supports = supports,
+    .scratch_bytes = scratch,
     .run = run,
 };
 
 /* --- pages --- */
+
+static size_t paged_scratch(const void *args, int n_threads)
+{
+    const size_t others = qrn_cuda_attention_paged_mma_scratch(args, n_threads);
+    return others > SCRATCH ? others : SCRATCH;
+}
 
 static bool paged_supports(const void *args)
 {
@@ -115,18 +131,13 @@ static bool paged_supports(const void *args)
            p.n_tokens * p.group >= QRN_ROUNDED_ROWS && takes(&p);
 }
 
-/* Bulk copies bring pages where the driver makes maps of anywhere, and PAGES_BY_MAP says so. */
-enum { PAGES_BY_MAP = 1 };
-
-static enum source map_pages(struct qrn_cuda_stream *stream, struct qrn_attention_wgmma_params *p)
+/* Bulk copies bring pages, where the driver makes maps of anywhere. */
+static bool map_pages(struct qrn_cuda_stream *stream, struct qrn_attention_wgmma_params *p)
 {
     const int64_t d = p->a.d_k;
-    const bool mapped =
-        PAGES_BY_MAP &&
-        qrn_cuda_map_anywhere(stream, QRN_KV_PAGE_TOKENS, d, 2 * QRN_KV_PAGE_TOKENS, (int)d,
-                              &p->k) &&
-        qrn_cuda_map_anywhere(stream, d, QRN_KV_PAGE_TOKENS, 2 * d, QRN_KV_PAGE_TOKENS, &p->v);
-    return mapped ? OF_PAGES : OF_PAGES_BY_THREADS;
+    return qrn_cuda_map_anywhere(stream, QRN_KV_PAGE_TOKENS, d, 2 * QRN_KV_PAGE_TOKENS, (int)d,
+                                 &p->k) &&
+           qrn_cuda_map_anywhere(stream, d, QRN_KV_PAGE_TOKENS, 2 * d, QRN_KV_PAGE_TOKENS, &p->v);
 }
 
 /* Sequences of few rows are in the same call as those of many: each kernel passes over the tiles of
@@ -134,14 +145,16 @@ static enum source map_pages(struct qrn_cuda_stream *stream, struct qrn_attentio
 static void run_paged(void *stream, const void *args)
 {
     struct qrn_attention_wgmma_params p = {.a = qrn_cuda_attention_paged_params(args)};
+    struct qrn_attention_params others = p.a;
     const bool all_rounded =
         p.a.paged.n_seqs == 1 &&
         p.a.n_tokens * p.a.group / QRN_ROUNDED_TILE * p.a.n_kv_heads >= QRN_ROUNDED_TILES;
-    p.a.only = QRN_ATTENTION_ROUNDED;
-    launch(stream, &p, map_pages(stream, &p));
-    if (all_rounded) return;
-    struct qrn_attention_params others = qrn_cuda_attention_paged_params(args);
-    others.only = QRN_ATTENTION_EXACT;
+    if (map_pages(stream, &p)) {
+        p.a.only = QRN_ATTENTION_ROUNDED;
+        launch(stream, &p, OF_PAGES);
+        if (all_rounded) return;
+        others.only = QRN_ATTENTION_EXACT;
+    }
     qrn_cuda_attention_run_mma(stream, &others);
 }
 
@@ -151,6 +164,6 @@ const struct qrn_kernel qrn_cuda_attention_paged_wgmma = {
     .needs = QRN_CUDA_SM90,
     .serves = "acts bf16: f16, heads of 64, 128, 256, prompts",
     .supports = paged_supports,
-    .scratch_bytes = qrn_cuda_attention_paged_mma_scratch,
+    .scratch_bytes = paged_scratch,
     .run = run_paged,
 };

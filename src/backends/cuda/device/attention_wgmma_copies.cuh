@@ -28,106 +28,19 @@ template <typename kind> struct wg_pages {
     const char *keys[n];
     bool exists[n], lacks; /* lacks: one that should exist does not */
 
-    __device__ __forceinline__ void look_up(const qrn_attention_params &p, const wg_shared<kind> &s,
-                                            int block)
+    __device__ __forceinline__ void look_up(const qrn_attention_params &p, const wg_tile &t, int block)
     {
         lacks = false;
 #pragma unroll
         for (int i = 0; i < n; i++) {
             const int64_t nth = (int64_t)block * n + i;
-            exists[i] = block < s.end && nth * PAGE < s.tile.end && (nth + 1) * PAGE > s.tile.begin;
-            keys[i] = exists[i] ? qrn_paged_page(p.paged, s.tile.batch, nth) : nullptr;
-            if (keys[i]) keys[i] += s.kv_head * (PAGE * kind::D * 2);
+            exists[i] = block < t.end && nth * PAGE < t.of.end && (nth + 1) * PAGE > t.of.begin;
+            keys[i] = exists[i] ? qrn_paged_page(p.paged, t.of.batch, nth) : nullptr;
+            if (keys[i]) keys[i] += t.kv_head * (PAGE * kind::D * 2);
             lacks = lacks || (exists[i] && !keys[i]);
         }
     }
 };
-
-/* A warpgroup's copies: 16 bytes a thread of 16 lines, lines 16 apart: the place within an atom stays. */
-static __device__ __forceinline__ void wg_copy_piece(const qrn_attention_params &p, char *to,
-                                                     const char *from, bool reads)
-{
-    const void *somewhere = (const void *)((uintptr_t)p.q & ~(uintptr_t)15);
-    qrn_copy16_async(to, reads ? (const void *)from : somewhere, reads ? 16 : 0);
-}
-
-/* Ends a thread's part of a stage. */
-static __device__ __forceinline__ void wg_arrive(qrn_barrier *full, bool has_stored)
-{
-    if (!has_stored) {
-        qrn_barrier_arrive_after_copies(full);
-        return;
-    }
-    qrn_copies_commit();
-    qrn_copies_wait<0>();
-    qrn_fence_async();
-    qrn_barrier_arrive(full);
-}
-
-/* [D][64] of each page; NaN for pages that are missing. */
-template <typename kind>
-static __device__ __forceinline__ void wg_copy_keys(const qrn_attention_params &p,
-                                                    const wg_pages<kind> &pages, char *to,
-                                                    qrn_barrier *full)
-{
-    const int line = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8 * 16;
-    to += qrn_in_atom(line, x);
-#pragma unroll
-    for (int i = 0; i < pages.n; i++) {
-        const char *from = pages.keys[i] + line * (PAGE * 2) + x;
-#pragma unroll 4
-        for (int d = 0; d < kind::D; d += 16) {
-            char *place = to + (i * kind::D + d) * QRN_LINE;
-            if (pages.exists[i] && !pages.keys[i])
-                *(uint4 *)place = make_uint4(~0u, ~0u, ~0u, ~0u);
-            else
-                wg_copy_piece(p, place, from + d * (PAGE * 2), pages.exists[i]);
-        }
-    }
-    wg_arrive(full, pages.lacks);
-}
-
-/* [64][D] of each page; zeros for keys that no row attends to. */
-template <typename kind>
-static __device__ __forceinline__ void
-wg_copy_values(const qrn_attention_params &p, const wg_shared<kind> &s, const wg_pages<kind> &pages,
-               int block, char *to, qrn_barrier *full)
-{
-    const int D = kind::D, line = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8 * 16;
-    const int begin = (int)s.tile.begin - block * kind::N, end = (int)s.tile.end - block * kind::N;
-    to += qrn_in_atom(line, x);
-#pragma unroll
-    for (int i = 0; i < pages.n; i++) {
-        const char *from = pages.keys[i] + p.n_kv_heads * (PAGE * D * 2) + line * (D * 2) + x;
-#pragma unroll
-        for (int n = 0; n < PAGE; n += 16) {
-            const int key = i * PAGE + n + line;
-            const bool reads = pages.keys[i] && key >= begin && key < end;
-#pragma unroll
-            for (int d = 0; d < D / 64; d++)
-                wg_copy_piece(p, to + (d * kind::N + i * PAGE + n) * QRN_LINE,
-                              from + n * (D * 2) + d * QRN_LINE, reads);
-        }
-    }
-    wg_arrive(full, false);
-}
-
-template <typename kind>
-static __device__ __forceinline__ void wg_produce_paged_by_threads(const qrn_attention_params &p,
-                                                                   wg_shared<kind> &s)
-{
-    qrn_ring<STAGES> ring;
-    wg_pages<kind> now, next;
-    now.look_up(p, s, s.first);
-    for (int block = s.first; block < s.end; block++, ring.next()) {
-        next.look_up(p, s, block + 1);
-        qrn_barrier_wait(&s.k_empty[ring.stage], ring.parity ^ 1);
-        wg_copy_keys<kind>(p, now, s.k[ring.stage], &s.k_full[ring.stage]);
-        qrn_barrier_wait(&s.v_empty[ring.stage], ring.parity ^ 1);
-        wg_copy_values<kind>(p, s, now, block, s.v[ring.stage], &s.v_full[ring.stage]);
-        now = next;
-    }
-}
 
 /* Keys that are not there are NaN; by all lanes of a warp. */
 template <typename kind>
@@ -168,30 +81,141 @@ static __device__ __forceinline__ void wg_copy_pages(const qrn_attention_wgmma_p
     }
 }
 
-/* --- bulk copies --- */
+/* --- the warps that copy --- */
+
+/* Whether all of a block's values are finite; by a warp.  An exponent of all ones becomes one bit more. */
+template <typename kind> static __device__ __forceinline__ bool wg_is_finite(const char *values)
+{
+    const uint32_t one = kind::bf16 ? 0x00800080u : 0x04000400u;
+    const uint4 *at = (const uint4 *)values + qrn_lane();
+    uint32_t any = 0;
+#pragma unroll 8
+    for (int i = 0; i < kind::N * kind::D / 8 / 32; i++) {
+        const uint4 v = at[32 * i];
+        any |= ((v.x & 0x7fff7fffu) + one) | ((v.y & 0x7fff7fffu) + one) | ((v.z & 0x7fff7fffu) + one) |
+               ((v.w & 0x7fff7fffu) + one);
+    }
+    return !__any_sync(QRN_ALL_OF_WARP, any & 0x80008000u);
+}
+
+/* A block's values that are not finite become 0, and with them those of keys that no row attends to; by a warp. */
+template <typename kind> static __device__ __forceinline__ void wg_clean(wg_tile &t, char *values, int block)
+{
+    const uint32_t all = kind::bf16 ? 0x7f807f80u : 0x7c007c00u;
+    uint4 *at = (uint4 *)values;
+    const int from = (int)t.of.begin - block * kind::N, to = (int)t.of.end - block * kind::N;
+    bool any = false;
+#pragma unroll 1
+    for (int i = qrn_lane(); i < kind::N * kind::D / 8; i += 32) {
+        const int line = i / 8 % kind::N;
+        if (line < from || line >= to) {
+            at[i] = make_uint4(0, 0, 0, 0);
+            continue;
+        }
+        const uint4 v = at[i];
+        uint32_t words[4] = {v.x, v.y, v.z, v.w}, bad = 0;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            if ((words[j] & all & 0xffffu) == (all & 0xffffu)) words[j] &= 0xffff0000u, bad = 1;
+            if ((words[j] & all & ~0xffffu) == (all & ~0xffffu)) words[j] &= 0xffffu, bad = 1;
+        }
+        if (!bad) continue;
+        at[i] = make_uint4(words[0], words[1], words[2], words[3]);
+        any = true;
+    }
+    any = __any_sync(QRN_ALL_OF_WARP, any);
+    if (any && qrn_lane() == 0) t.bad = 1;
+    qrn_fence_async();
+}
 
 /* All keys or all values, by a warp each: keys are wanted again before the values of the block before,
  * and would wait for the place of those. */
-template <typename kind, bool of_keys>
-static __device__ __forceinline__ void wg_produce(const qrn_attention_wgmma_params &p,
-                                                  wg_shared<kind> &s)
-{
-    const int matrix = (int)(s.tile.batch * p.a.n_kv_heads + s.kv_head);
-    qrn_barrier *const full = of_keys ? s.k_full : s.v_full;
-    qrn_barrier *const empty = of_keys ? s.k_empty : s.v_empty;
+template <typename kind, bool of_keys> struct wg_copier {
+    const qrn_attention_wgmma_params &p;
+    wg_shared<kind> &s;
     qrn_ring<STAGES> ring;
-    wg_pages<kind> now, next;
-    if (kind::paged) now.look_up(p.a, s, s.first);
-    for (int block = s.first; block < s.end; block++, ring.next()) {
+    int n_cleaned;
+
+    __device__ __forceinline__ wg_copier(const qrn_attention_wgmma_params &params, wg_shared<kind> &shared)
+        : p(params), s(shared), n_cleaned(0)
+    {
+    }
+
+    __device__ __forceinline__ void copy(const wg_tile &t, const wg_pages<kind> &pages, int block, qrn_barrier *full)
+    {
         char *const to = of_keys ? s.k[ring.stage] : s.v[ring.stage];
-        if (kind::paged) next.look_up(p.a, s, block + 1);
-        qrn_barrier_wait(&empty[ring.stage], ring.parity ^ 1);
+        const int matrix = (int)t.of.batch * (int)p.a.n_kv_heads + t.kv_head;
         if (kind::paged)
-            wg_copy_pages<kind, of_keys>(p, now, to, &full[ring.stage]);
+            wg_copy_pages<kind, of_keys>(p, pages, to, full);
         else if (qrn_lane() == 0)
-            wg_copy_box<kind>(to, of_keys ? p.k : p.v, block * kind::N, matrix, &full[ring.stage]);
+            wg_copy_box<kind>(to, of_keys ? p.k : p.v, block * kind::N, matrix, full);
         __syncwarp();
-        now = next;
+    }
+
+    /* Values of a block that rows attend to in part come to consumers when they are clean. */
+    __device__ __forceinline__ void copy_cleaned(wg_tile &t, const wg_pages<kind> &pages, int block)
+    {
+        copy(t, pages, block, &s.v_come);
+        qrn_barrier_wait(&s.v_come, n_cleaned++ & 1);
+        if (!wg_is_finite<kind>(s.v[ring.stage])) wg_clean<kind>(t, s.v[ring.stage], block);
+        __syncwarp();
+        if (qrn_lane() == 0) qrn_barrier_arrive(&s.v_full[ring.stage]);
+    }
+
+    /* Blocks of a tile; before(block) is called ahead of each. */
+    template <class Before> __device__ __forceinline__ void blocks(wg_tile &t, const Before &before)
+    {
+        wg_pages<kind> now, next;
+        if (kind::paged) now.look_up(p.a, t, t.first);
+        for (int block = t.first; block < t.end; block++, ring.next()) {
+            before(block);
+            if (kind::paged) next.look_up(p.a, t, block + 1);
+            qrn_barrier_wait(of_keys ? &s.k_empty[ring.stage] : &s.v_empty[ring.stage], ring.parity ^ 1);
+            if (of_keys || t.is_full(block))
+                copy(t, now, block, of_keys ? &s.k_full[ring.stage] : &s.v_full[ring.stage]);
+            else
+                copy_cleaned(t, now, block);
+            now = next;
+        }
+    }
+};
+
+/* Keys; and the block's tiles, of which the next one is known some blocks before this one's end, when its queries still
+ * have time to come: sooner, it may be one that others would have come to first. */
+template <typename kind>
+static __device__ __forceinline__ void wg_produce_keys(const qrn_attention_wgmma_params &p, wg_shared<kind> &s)
+{
+    const int ahead = 14;
+    wg_copier<kind, true> copier(p, s);
+    qrn_ring<TILES> next;
+    const auto tell_next = [&](bool is_first) {
+        if (qrn_lane() == 0) {
+            qrn_barrier_wait(&s.tile_empty[next.stage], next.parity ^ 1);
+            wg_next_tile<kind>(p, s.tile[next.stage], is_first);
+        }
+        qrn_barrier_arrive_warp(&s.tile_full[next.stage]);
+        next.next();
+    };
+    wg_tiles tiles;
+    tell_next(true);
+    while (wg_tile *t = tiles.wait(s)) {
+        const int told_at = max(t->first + STAGES, t->end - ahead);
+        copier.blocks(*t, [&](int block) {
+            if (block == told_at) tell_next(false);
+        });
+        if (told_at >= t->end) tell_next(false);
+        tiles.leave(s);
+    }
+}
+
+template <typename kind>
+static __device__ __forceinline__ void wg_produce_values(const qrn_attention_wgmma_params &p, wg_shared<kind> &s)
+{
+    wg_copier<kind, false> copier(p, s);
+    wg_tiles tiles;
+    while (wg_tile *t = tiles.wait(s)) {
+        copier.blocks(*t, [](int) {});
+        tiles.leave(s);
     }
 }
 

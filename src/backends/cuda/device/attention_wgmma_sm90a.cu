@@ -2,12 +2,15 @@
  * attention and attention_paged with queries and weights of 16 bits, for prompts, on Hopper's tensor
  * cores.
  *
- * A block has 128 rows, (token, head of the group) each, so that the keys and values it reads serve
- * all heads of a group and few tiles lie across the causal limit.  One warpgroup brings keys and
- * values into two stages of shared memory each; two have 64 rows each: scores from shared memory,
- * softmax and weights in registers, out in registers (D 256: 128 a thread).  While a warpgroup works
- * out the weights of a block of keys, its products of the one before with the values run, and those
- * of the other one, with which it takes turns in beginning products (Shah et al., arXiv:2407.08608).
+ * A tile has 128 rows, (token, head of the group) each, so that the keys and values it reads serve
+ * all heads of a group and few tiles lie across the causal limit.  Blocks of threads stay and take
+ * tiles in turn.  Four warps bring keys and values into two stages of shared memory each, and
+ * queries; two warpgroups have 64 rows each: scores from shared memory, softmax and weights in
+ * registers, out in registers (D 256: 128 a thread).  While a warpgroup works out the weights of a
+ * block of keys, its products of the one before with the values run, and those of the other one,
+ * with which it takes turns in beginning products (Shah et al., arXiv:2407.08608).  The next tile's
+ * keys, values and queries come while this one's are multiplied: there is room for the queries of
+ * three warpgroups, and a place is free when its last scores are there.
  *
  * Bounds, a multiprocessor and block of 64 keys at D 256: 2 x 2 x 64 x 64 x 256 products, at 2048 a
  * cycle 2048 cycles; 8192 exponentials, at 16 a cycle 512, beside them; shared memory, at 128 bytes a
@@ -16,28 +19,31 @@
  * takes 128 keys: 2048 cycles of products, 1024 of exponentials.
  *
  * Only blocks of keys across the begin or end of some row look at each key.  Their values that are not
- * finite are set to 0, which a weight of 0 would make NaN of, and are added at the end where a row
- * attends to them. */
+ * finite are set to 0 by the warp that brings them, for a weight of 0 would make NaN of them, and are
+ * added at the end where a row attends to them. */
 #include "backends/cuda/device/attention_wgmma_copies.cuh"
+#include "backends/cuda/device/attention_wgmma_queries.cuh"
 
 /* Weights are below 2^SLACK. */
 enum { SLACK = 8 };
-enum { OWN = 1, ALL_CONSUMERS = 3, TURN = 4 }; /* barriers; the first and last for each warpgroup */
+enum { TURN = 1 }; /* barriers, of each warpgroup */
 
 template <typename kind> struct wg_consumer {
     static const int D = kind::D, N = kind::N;
     const qrn_attention_params &p;
     wg_shared<kind> &s;
-    int wg, begin[2], end[2]; /* keys of this thread's two rows, less its first column */
+    const int wg;
+    qrn_ring<STAGES> keys, values;
+    qrn_ring<ITEMS> item; /* its queries */
+    int begin[2], end[2];   /* keys of this thread's two rows, less its first column */
     float factor[2], sum[2], change[2];
     float base[2]; /* what scores are relative to: the greatest one so far, or up to SLACK less */
-    const int full_first, full_end; /* blocks of keys that all rows attend to */
+    int full_first, full_end;
 
-    __device__ __forceinline__ wg_consumer(const qrn_attention_params &params,
-                                           wg_shared<kind> &shared)
-        : p(params), s(shared), wg((int)threadIdx.x / 128 - 1), full_first(shared.full_first),
-          full_end(shared.full_end)
+    __device__ __forceinline__ wg_consumer(const qrn_attention_params &params, wg_shared<kind> &shared)
+        : p(params), s(shared), wg(qrn_uniform(qrn_warp()) / 4 - PRODUCERS / 4)
     {
+        if (wg == 1) item.next();
     }
 
     __device__ __forceinline__ bool is_full(int block) const
@@ -45,31 +51,47 @@ template <typename kind> struct wg_consumer {
         return block >= full_first && block < full_end;
     }
 
-    __device__ __forceinline__ int row_of(int half)
+    /* Of its queries. */
+    __device__ __forceinline__ int place() const
     {
-        return wg * GROUP_ROWS + qrn_warp() % 4 * 16 + qrn_lane() / 4 + 8 * half;
+        return item.stage % PLACES;
     }
 
-    __device__ __forceinline__ void begin_rows()
+    /* Of the warpgroup's. */
+    __device__ __forceinline__ int row_of(int half) const
     {
-        wg_load_queries<kind>(p, s, wg);
-        qrn_fence_async();
-        qrn_sync_some(OWN + wg, 128);
+        return qrn_warp() % 4 * 16 + qrn_lane() / 4 + 8 * half;
+    }
+
+    __device__ __forceinline__ void begin_rows(const wg_tile &t)
+    {
+        full_first = t.full_first;
+        full_end = t.full_end;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const qrn_attention_row row = wg_row(p, s.tile, s.kv_head, row_of(h));
+            const qrn_attention_row row = wg_row(p, t, wg * GROUP_ROWS + row_of(h));
             begin[h] = (int)row.begin - qrn_lane() % 4 * 2;
             end[h] = (int)row.end - qrn_lane() % 4 * 2;
-            factor[h] = s.factor[row_of(h)];
             base[h] = QRN_MINUS_INFINITY;
             sum[h] = 0.0f;
         }
+        qrn_barrier_wait(&s.q_full[item.stage], item.parity);
+#pragma unroll
+        for (int h = 0; h < 2; h++) factor[h] = s.factor[place()][row_of(h)];
+    }
+
+    /* Its queries are needed no more. */
+    __device__ __forceinline__ void leave_queries()
+    {
+        qrn_barrier_arrive_warp(&s.q_empty[place()]);
+        item.next();
+        item.next();
     }
 
     /* x = q k, begun. */
     __device__ __forceinline__ void begin_scores(float (&x)[N / 2], int stage)
     {
-        const uint64_t q = qrn_tile_by_k(s.q[wg]);
+        const uint64_t q = qrn_tile_by_k(s.q[place()]);
         const uint64_t k =
             kind::paged ? qrn_tile_by_rows(s.k[stage], D * QRN_LINE) : qrn_tile_by_k(s.k[stage]);
         const int way = kind::paged ? QRN_BY_ROWS : QRN_BY_K;
@@ -100,13 +122,6 @@ template <typename kind> struct wg_consumer {
                 qrn_wgmma_f16<D, QRN_BY_ROWS>(o, w[i], b, i > 0 || adds);
         }
         qrn_wgmma_commit();
-    }
-
-    /* Copies of 16 bytes are ordinary writes, of which wgmma must be told. */
-    __device__ __forceinline__ void wait_full(qrn_barrier *full, int parity)
-    {
-        qrn_barrier_wait(full, parity);
-        if (kind::by_threads) qrn_fence_async();
     }
 
     __device__ __forceinline__ void release(qrn_barrier *empty)
@@ -183,7 +198,7 @@ template <typename kind> struct wg_consumer {
      * them: a store of what comes of them keeps its place before the wait. */
     __device__ __forceinline__ void pin()
     {
-        *(volatile float *)&s.pin[threadIdx.x] = sum[0] + sum[1];
+        *(volatile uint16_t *)&s.pin[threadIdx.x - 32 * PRODUCERS] = (uint16_t)__float_as_uint(sum[0] + sum[1]);
     }
 
     /* As rows of a: the columns that a lane has of c are those that it has of a. */
@@ -202,116 +217,94 @@ template <typename kind> struct wg_consumer {
         for (int i = 0; i < D / 2; i++) o[i] *= change[i / 2 % 2];
     }
 
-    /* A block's values that are not finite become 0, and those of keys that no row attends to; by both
-     * warpgroups.  It is waited for here. */
-    __device__ __forceinline__ void clean(const qrn_ring<STAGES> &ring, int block)
-    {
-        if (is_full(block)) return;
-        const uint32_t all = kind::bf16 ? 0x7f807f80u : 0x7c007c00u;
-        wait_full(&s.v_full[ring.stage], ring.parity);
-        uint4 *at = (uint4 *)s.v[ring.stage];
-        const int from = (int)s.tile.begin - block * N, to = (int)s.tile.end - block * N;
-#pragma unroll 4
-        for (int i = (int)threadIdx.x - PRODUCERS; i < N * D / 8; i += CONSUMERS) {
-            const int line = i / 8 % N;
-            if (line < from || line >= to) {
-                at[i] = make_uint4(0, 0, 0, 0);
-                continue;
-            }
-            const uint4 v = at[i];
-            uint32_t words[4] = {v.x, v.y, v.z, v.w}, bad = 0;
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                if ((words[j] & all & 0xffffu) == (all & 0xffffu)) words[j] &= 0xffff0000u, bad = 1;
-                if ((words[j] & all & ~0xffffu) == (all & ~0xffffu)) words[j] &= 0xffffu, bad = 1;
-            }
-            if (!bad) continue;
-            at[i] = make_uint4(words[0], words[1], words[2], words[3]);
-            s.bad = 1;
-        }
-        qrn_fence_async();
-        qrn_sync_some(ALL_CONSUMERS, CONSUMERS);
-    }
-
-    /* Turns: a warpgroup begins its products when the other one has begun its last. */
+    /* Turns: a warpgroup begins its products when the other one has begun its last, of the tile before at first. */
     __device__ __forceinline__ void first_turn()
     {
-        if (wg == 1) qrn_arrive_some(TURN, CONSUMERS);
+        if (wg == 1) qrn_arrive_some(TURN, 32 * CONSUMERS);
     }
     __device__ __forceinline__ void begin_turn()
     {
-        qrn_sync_some(TURN + wg, CONSUMERS);
+        qrn_sync_some(TURN + wg, 32 * CONSUMERS);
     }
-    __device__ __forceinline__ void end_turn(bool is_last)
+    __device__ __forceinline__ void end_turn()
     {
-        if (!(wg == 1 && is_last)) qrn_arrive_some(TURN + 1 - wg, CONSUMERS);
+        qrn_arrive_some(TURN + 1 - wg, 32 * CONSUMERS);
+    }
+    __device__ __forceinline__ void last_turn()
+    {
+        if (wg == 0) begin_turn();
     }
 
-    __device__ __forceinline__ void walk(float (&o)[D / 2])
+    __device__ __forceinline__ void end_scores(float (&x)[N / 2], bool is_last)
+    {
+        qrn_wgmma_hold(x);
+        release(&s.k_empty[keys.stage]);
+        keys.next();
+        if (is_last) leave_queries();
+    }
+    __device__ __forceinline__ void end_values(float (&o)[D / 2])
+    {
+        qrn_wgmma_wait<0>();
+        qrn_wgmma_hold(o);
+        release(&s.v_empty[values.stage]);
+        values.next();
+    }
+
+    /* Blocks first .. last of keys. */
+    __device__ __forceinline__ void walk(float (&o)[D / 2], int first, int last)
     {
         float x[N / 2];
         uint32_t w[N / 16][4];
-        qrn_ring<STAGES> keys, values;
-        const int first = s.first, last = s.end - 1;
-        if (first < last) first_turn();
-        wait_full(&s.k_full[0], 0);
+        qrn_barrier_wait(&s.k_full[keys.stage], keys.parity);
         qrn_wgmma_fence();
-        begin_scores(x, 0);
+        begin_scores(x, keys.stage);
         qrn_wgmma_wait<0>();
-        qrn_wgmma_hold(x);
-        release(&s.k_empty[0]);
+        end_scores(x, first == last);
         mask(x, first);
         weights(x);
         pack(w, x);
 #pragma unroll 1
-        for (int block = first + 1; block <= last; block++, values.next()) {
-            keys.next();
-            clean(values, block - 1);
-            wait_full(&s.k_full[keys.stage], keys.parity);
+        for (int block = first + 1; block <= last; block++) {
+            qrn_barrier_wait(&s.k_full[keys.stage], keys.parity);
             begin_turn();
             qrn_wgmma_fence();
             begin_scores(x, keys.stage);
-            wait_full(&s.v_full[values.stage], values.parity);
+            qrn_barrier_wait(&s.v_full[values.stage], values.parity);
             qrn_wgmma_fence();
             begin_values(o, w, values.stage, block > first + 1);
-            end_turn(block == last);
+            end_turn();
             qrn_wgmma_wait<1>();
-            qrn_wgmma_hold(x);
-            release(&s.k_empty[keys.stage]);
+            end_scores(x, block == last);
             mask(x, block);
             weights(x);
             pin();
-            qrn_wgmma_wait<0>();
-            qrn_wgmma_hold(o);
-            release(&s.v_empty[values.stage]);
+            end_values(o);
             rescale(o);
             pack(w, x);
         }
-        clean(values, last);
-        wait_full(&s.v_full[values.stage], values.parity);
+        qrn_barrier_wait(&s.v_full[values.stage], values.parity);
         qrn_wgmma_fence();
         begin_values(o, w, values.stage, last > first);
-        qrn_wgmma_wait<0>();
-        qrn_wgmma_hold(o);
+        end_values(o);
     }
 
     /* Where the values of a key are; NULL: nowhere. */
-    __device__ __forceinline__ const uint16_t *value_of(int64_t key)
+    __device__ __forceinline__ const uint16_t *value_of(const wg_tile &t, int64_t key)
     {
         if (!kind::paged)
-            return (const uint16_t *)p.v + s.tile.batch * p.v_batch + key * p.v_token +
-                   s.kv_head * p.v_head;
-        const char *page = qrn_paged_page(p.paged, s.tile.batch, key / PAGE);
+            return (const uint16_t *)p.v + t.of.batch * p.v_batch + key * p.v_token +
+                   t.kv_head * p.v_head;
+        const char *page = qrn_paged_page(p.paged, t.of.batch, key / PAGE);
         if (!page) return nullptr;
-        return (const uint16_t *)page + (p.n_kv_heads + s.kv_head) * (PAGE * D) + key % PAGE * D;
+        return (const uint16_t *)page + (p.n_kv_heads + t.kv_head) * (PAGE * D) + key % PAGE * D;
     }
 
     /* Values that were left out and a row attends to: its out is not finite there. */
-    __device__ __forceinline__ void add_bad_values(float (&o)[D / 2])
+    __device__ __forceinline__ void add_bad_values(float (&o)[D / 2], const wg_tile &t)
     {
         const int column = qrn_lane() % 4 * 2;
 #pragma unroll 1
-        for (int block = s.first; block < s.end; block++) {
+        for (int block = t.first; block < t.end; block++) {
             if (is_full(block)) continue;
 #pragma unroll 1
             for (int i = 0; i < N; i++) {
@@ -319,7 +312,7 @@ template <typename kind> struct wg_consumer {
                 const bool attends[2] = {key - column >= begin[0] && key - column < end[0],
                                          key - column >= begin[1] && key - column < end[1]};
                 if (!attends[0] && !attends[1]) continue;
-                const uint16_t *v = value_of(key);
+                const uint16_t *v = value_of(t, key);
                 if (!v) continue;
 #pragma unroll
                 for (int j = 0; j < D / 2; j++) {
@@ -331,76 +324,82 @@ template <typename kind> struct wg_consumer {
         }
     }
 
-    /* A warp's 16 rows go, half of their columns at a time, through the place of its queries, which its
-     * warpgroup needs no more. */
-    __device__ __forceinline__ void store(const float (&o)[D / 2])
+    /* A row's columns go out two by two, four lanes side by side. */
+    template <bool in_pairs> __device__ __forceinline__ void store(const float (&o)[D / 2], float *const (&out)[2])
     {
-        const int lane = qrn_lane(), warp = qrn_warp() % 4;
-        const int mine = wg * GROUP_ROWS + warp * 16 + lane % 16;
-        const bool in_pieces =
-            qrn_is_aligned(p.out, 16) && (p.out_batch | p.out_token | p.out_head) % 4 == 0;
-        float *const part = (float *)(s.q[wg] + warp * (16 * D * 2));
-        float *out = qrn_attention_out(p, s.tile, wg_row(p, s.tile, s.kv_head, mine));
-        if (mine >= s.tile.n_rows) out = nullptr;
-        qrn_sync_some(OWN + wg, 128);
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
+        for (int j = 0; j < D / 8; j++)
 #pragma unroll
-            for (int j = 0; j < D / 16; j++)
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const int i = half * (D / 4) + 4 * j + 2 * h;
-                    *(float2 *)&part[wg_place_of<D>(lane / 4 + 8 * h, 8 * j + lane % 4 * 2)] =
-                        make_float2(o[i], o[i + 1]);
-                }
-            __syncwarp();
-            if (in_pieces)
-                wg_store_lines<D, true>(part, out);
-            else
-                wg_store_lines<D, false>(part, out);
-            if (out) out += D / 2;
-            __syncwarp();
-        }
+            for (int h = 0; h < 2; h++) {
+                const int i = 4 * j + 2 * h;
+                if (!out[h]) continue;
+                if (in_pairs)
+                    *(float2 *)(out[h] + 8 * j) = make_float2(o[i], o[i + 1]);
+                else
+                    out[h][8 * j] = o[i], out[h][8 * j + 1] = o[i + 1];
+            }
     }
 
-    __device__ __forceinline__ void run()
+    __device__ __forceinline__ void finish(float (&o)[D / 2], const wg_tile &t)
     {
-        float o[D / 2], inverse[2];
-        begin_rows();
-        if (s.first < s.end) {
-            walk(o);
-        } else {
-#pragma unroll
-            for (int i = 0; i < D / 2; i++) o[i] = 0.0f;
-        }
+        float inverse[2], *out[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float l = sum[h];
             l += __shfl_xor_sync(QRN_ALL_OF_WARP, l, 1);
             l += __shfl_xor_sync(QRN_ALL_OF_WARP, l, 2);
-            inverse[h] = s.tile.bad ? __uint_as_float(0x7fc00000u) : l == 0.0f ? 0.0f : 1.0f / l;
+            inverse[h] = t.of.bad ? __uint_as_float(0x7fc00000u) : l == 0.0f ? 0.0f : 1.0f / l;
+            const int row = wg * GROUP_ROWS + row_of(h);
+            out[h] = row < t.of.n_rows ? qrn_attention_out(p, t.of, wg_row(p, t, row)) + qrn_lane() % 4 * 2 : nullptr;
         }
 #pragma unroll
         for (int i = 0; i < D / 2; i++) o[i] *= inverse[i / 2 % 2];
-        if (s.bad) add_bad_values(o);
-        store(o);
+        if (t.bad) add_bad_values(o, t);
+        if (qrn_is_aligned(p.out, 8) && (p.out_batch | p.out_token | p.out_head) % 2 == 0)
+            store<true>(o, out);
+        else
+            store<false>(o, out);
+    }
+
+    __device__ __forceinline__ void run()
+    {
+        wg_tiles tiles;
+        bool is_first = true;
+        first_turn();
+        while (const wg_tile *t = tiles.wait(s)) {
+            float o[D / 2];
+            if (is_first) wg_load_first(p, s, *t, wg);
+            is_first = false;
+            begin_rows(*t);
+            const int first = qrn_uniform(t->first), end = qrn_uniform(t->end);
+            if (first < end) {
+                walk(o, first, end - 1);
+            } else {
+                leave_queries();
+#pragma unroll
+                for (int i = 0; i < D / 2; i++) o[i] = 0.0f;
+            }
+            finish(o, *t);
+            tiles.leave(s);
+        }
+        last_turn();
     }
 };
 
-template <typename kind>
-static __device__ __forceinline__ void wg_begin(const qrn_attention_params &p, wg_shared<kind> &s)
+template <typename kind> static __device__ __forceinline__ void wg_make_barriers(wg_shared<kind> &s)
 {
-    s.tile = wg_tile(p, blockIdx.x, &s.kv_head);
-    s.first = (int)(s.tile.begin / kind::N);
-    s.end = s.tile.end > s.tile.begin ? (int)((s.tile.end + kind::N - 1) / kind::N) : s.first;
-    s.full_first = (int)((s.tile.all_begin + kind::N - 1) / kind::N);
-    s.full_end = (int)(s.tile.all_end / kind::N);
-    s.bad = 0;
     for (int i = 0; i < STAGES; i++) {
-        qrn_barrier_init(&s.k_full[i], kind::by_threads ? PRODUCERS : 1);
-        qrn_barrier_init(&s.v_full[i], kind::by_threads ? PRODUCERS : 1);
-        qrn_barrier_init(&s.k_empty[i], CONSUMERS / 32);
-        qrn_barrier_init(&s.v_empty[i], CONSUMERS / 32);
+        qrn_barrier_init(&s.k_full[i], 1);
+        qrn_barrier_init(&s.v_full[i], 1);
+        qrn_barrier_init(&s.k_empty[i], CONSUMERS);
+        qrn_barrier_init(&s.v_empty[i], CONSUMERS);
+    }
+    qrn_barrier_init(&s.v_come, 1);
+    for (int i = 0; i < ITEMS; i++) qrn_barrier_init(&s.q_full[i], CONSUMERS / 2 * QRN_WARP_ARRIVALS);
+    for (int i = 0; i < PLACES; i++) qrn_barrier_init(&s.q_empty[i], CONSUMERS / 2 * QRN_WARP_ARRIVALS);
+    for (int i = 0; i < TILES; i++) {
+        qrn_barrier_init(&s.tile_full[i], QRN_WARP_ARRIVALS);
+        qrn_barrier_init(&s.tile_empty[i], (PRODUCERS + CONSUMERS) * QRN_WARP_ARRIVALS);
     }
     qrn_barriers_are_ready();
 }
@@ -410,46 +409,40 @@ static __device__ __forceinline__ void wg_attention(const qrn_attention_wgmma_pa
                                                     char *memory)
 {
     wg_shared<kind> &s = *(wg_shared<kind> *)qrn_align_shared(memory, QRN_ATOM);
-    if (threadIdx.x == 0) wg_begin<kind>(p.a, s);
+    if (threadIdx.x == 0) wg_make_barriers<kind>(s);
     __syncthreads();
-    if (s.tile.n_rows <= 0) return;
-    if (threadIdx.x < PRODUCERS) {
-        qrn_registers_fewer<40>();
-        if constexpr (kind::by_threads)
-            wg_produce_paged_by_threads<kind>(p.a, s);
-        else if (qrn_warp() == 0)
-            wg_produce<kind, true>(p, s);
+    if (qrn_warp() < PRODUCERS) {
+        qrn_registers_fewer<72>();
+        if (qrn_warp() == 0)
+            wg_produce_keys<kind>(p, s);
         else if (qrn_warp() == 1)
-            wg_produce<kind, false>(p, s);
-        else if (qrn_warp() == 2)
-            wg_ask_for_queries<kind>(p.a, p.ahead);
+            wg_produce_values<kind>(p, s);
+        else
+            wg_produce_queries<kind>(p.a, s, qrn_warp() - 2);
     } else {
-        qrn_registers_more<232>();
+        qrn_registers_more<216>();
         wg_consumer<kind>(p.a, s).run();
     }
 }
 
-static_assert(sizeof(wg_shared<wg_kind<256, false, PAGES>>) <= QRN_WGMMA_SHARED(256) - 1024, "");
-static_assert(sizeof(wg_shared<wg_kind<128, false, PAGES>>) <= QRN_WGMMA_SHARED(128) - 1024, "");
-static_assert(sizeof(wg_shared<wg_kind<64, false, PAGES>>) <= QRN_WGMMA_SHARED(64) - 1024, "");
+static_assert(sizeof(wg_shared<wg_kind<256, false, true>>) <= QRN_WGMMA_SHARED(256) - 1024, "");
+static_assert(sizeof(wg_shared<wg_kind<128, false, true>>) <= QRN_WGMMA_SHARED(128) - 1024, "");
+static_assert(sizeof(wg_shared<wg_kind<64, false, true>>) <= QRN_WGMMA_SHARED(64) - 1024, "");
 
-#define ATTENTION(name, D, bf16, source)                                  \
+#define ATTENTION(name, D, bf16, in_pages)                                \
     QRN_DEVICE_FUNCTION(qrn_attention_wgmma_##name, QRN_WGMMA_THREADS, 1, \
                         qrn_attention_wgmma_params)                       \
     {                                                                     \
         QRN_DYNAMIC_SHARED(char, memory);                                 \
-        wg_attention<wg_kind<D, bf16, source>>(p, memory);                \
+        wg_attention<wg_kind<D, bf16, in_pages>>(p, memory);              \
     }
 
-ATTENTION(f16_64, 64, false, TENSORS)
-ATTENTION(f16_128, 128, false, TENSORS)
-ATTENTION(f16_256, 256, false, TENSORS)
-ATTENTION(bf16_64, 64, true, TENSORS)
-ATTENTION(bf16_128, 128, true, TENSORS)
-ATTENTION(bf16_256, 256, true, TENSORS)
-ATTENTION(paged_64, 64, false, PAGES)
-ATTENTION(paged_128, 128, false, PAGES)
-ATTENTION(paged_256, 256, false, PAGES)
-ATTENTION(by_threads_64, 64, false, PAGES_BY_THREADS)
-ATTENTION(by_threads_128, 128, false, PAGES_BY_THREADS)
-ATTENTION(by_threads_256, 256, false, PAGES_BY_THREADS)
+ATTENTION(f16_64, 64, false, false)
+ATTENTION(f16_128, 128, false, false)
+ATTENTION(f16_256, 256, false, false)
+ATTENTION(bf16_64, 64, true, false)
+ATTENTION(bf16_128, 128, true, false)
+ATTENTION(bf16_256, 256, true, false)
+ATTENTION(paged_64, 64, false, true)
+ATTENTION(paged_128, 128, false, true)
+ATTENTION(paged_256, 256, false, true)

@@ -287,6 +287,12 @@ template <class T> static __device__ __forceinline__ T *qrn_uniform_shared(T *p)
     return p;
 }
 
+/* The same of a number. */
+static __device__ __forceinline__ int qrn_uniform(int x)
+{
+    return __shfl_sync(QRN_ALL_OF_WARP, x, 0);
+}
+
 /* A ring's stage and parity, moved on round after round. */
 template <int n_stages> struct qrn_ring {
     int stage = 0, parity = 0;
