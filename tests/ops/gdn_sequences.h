@@ -108,7 +108,7 @@ static inline void start(struct sequence *s, const struct shape *z, uint64_t see
     s->position = 0;
 }
 
-enum { MOST_OF_A_CALL = 9 };
+enum { MOST_OF_A_CALL = 150 };
 
 struct call {
     uint64_t state[MOST_OF_A_CALL][3], rows[MOST_OF_A_CALL][2];

@@ -264,22 +264,22 @@ static void assert_keeps_keys(const struct shape *z, const struct sequence *s,
                 fail_msg("%s: head %d does not keep the key of position %d", what, (int)h, (int)at);
 }
 
-/* Many sequences of a token each, at all kinds of places: as each of them alone.  In other calls than
- * the first there are others among them, over an edge and at odd addresses.  The third have one head,
+/* Several sequences of a token each, at all kinds of places: as each of them alone.  In some calls
+ * there are others among them, over an edge and at odd addresses.  The third have one head,
  * which alone is few enough for a GPU to have them cut.  As many heads as models have, of seven and of nine
  * sequences, are what a real GPU's multiprocessors have at once, and more. */
 static void one_token_each(struct qrn_device *dev, const struct qrn_kernel *k)
 {
-    enum { MOST = MOST_OF_A_CALL, T = 128, ODD = 4, N_CASES = 5 };
+    enum { MOST = 9, T = 128, ODD = 4, N_CASES = 7 };
     static const struct shape model = {16, 32, 128, 128, QRN_HEADS_BLOCK, "heads of a model"};
     static const struct {
         const struct shape *shape;
         int n;
-    } cases[N_CASES] = {{&wide_shapes[2], 7},
-                        {&wide_shapes[3], 7},
-                        {&wide_shapes[0], 7},
-                        {&model, 7},
-                        {&model, MOST}};
+        bool alike; /* a token each, at good addresses */
+    } cases[N_CASES] = {{&wide_shapes[2], 7, true},  {&wide_shapes[3], 7, false},
+                        {&wide_shapes[0], 7, false}, {&model, 7, true},
+                        {&model, 7, false},          {&model, MOST, true},
+                        {&model, MOST, false}};
     static const int32_t positions[MOST] = {0, 31, 63, 32, 63, 100, 62, 40, 7};
     static const int64_t lengths[2][MOST] = {{1, 1, 1, 1, 1, 1, 1, 1, 1},
                                              {1, 0, 2, 1, 1, 1, 1, 1, 1}};
@@ -299,16 +299,16 @@ static void one_token_each(struct qrn_device *dev, const struct qrn_kernel *k)
                                 got = mem_tensor(&m, QRN_F32, 3,
                                                  (const int64_t[]){N, z->n_v_heads, z->d_v});
         for (int s = 0; s < N; s++) {
-            const int64_t n = lengths[i > 0][s];
+            const int64_t n = lengths[!cases[i].alike][s];
             alone[s] = stand_at(&m, z, positions[s], (uint64_t)s, true);
-            together[s] = stand_at(&m, z, positions[s], (uint64_t)s, i == 0 || s != ODD);
+            together[s] = stand_at(&m, z, positions[s], (uint64_t)s, cases[i].alike || s != ODD);
             copy_tokens(&all, c->seq_begin[s], &w, positions[s], n);
             call_add(c, s, &together[s], n);
         }
         call_finish(c, N, &all, got);
         run(dev, k, &c->args);
         for (int s = 0; s < N; s++) {
-            const int64_t n = lengths[i > 0][s], at = positions[s];
+            const int64_t n = lengths[!cases[i].alike][s], at = positions[s];
             if (n) feed(dev, k, &w, &alone[s], n, out);
             together[s].position += (int32_t)n;
             if (memcmp((float *)got.data + c->seq_begin[s] * row, (float *)out.data + at * row,
@@ -333,6 +333,58 @@ static void test_one_token_each(void **state)
 {
     (void)state;
     each_kernel(2, one_token_each);
+}
+
+/* Many sequences of one head and a token each, of which some are at their chunk's edge: which of a GPU's blocks takes
+ * which of them depends on that, up to so many. */
+static void many(struct qrn_device *dev, const struct qrn_kernel *k)
+{
+    static const int counts[] = {33, 90, MOST_OF_A_CALL};
+    const struct shape *z = &wide_shapes[0];
+    const int64_t row = z->n_v_heads * z->d_v;
+    for (size_t i = 0; is_gpu(dev) && i < sizeof counts / sizeof *counts; i++) {
+        const int N = counts[i];
+        struct mem m = {0};
+        struct rng r = {i + 71};
+        struct call *c = make_call(&m), *one = make_call(&m);
+        struct sequence alone[MOST_OF_A_CALL], together[MOST_OF_A_CALL];
+        const struct tokens all = make_tokens(&m, &r, z, N, MILD),
+                            w = make_tokens(&m, &r, z, 1, MILD);
+        const int64_t shape[] = {N, z->n_v_heads, z->d_v};
+        const struct qrn_tensor got = mem_tensor(&m, QRN_F32, 3, shape),
+                                out = mem_tensor(&m, QRN_F32, 3, shape);
+        for (int s = 0; s < N; s++) {
+            const int32_t at = rng_below(&r, 5) ? (int32_t)rng_below(&r, 130) : C - 1;
+            alone[s] = stand_at(&m, z, at, (uint64_t)s, true);
+            together[s] = stand_at(&m, z, at, (uint64_t)s, true);
+            call_add(c, s, &together[s], 1);
+        }
+        call_finish(c, N, &all, got);
+        run(dev, k, &c->args);
+        for (int s = 0; s < N; s++) {
+            struct qrn_tensor to = out;
+            to.data = (float *)out.data + s * row;
+            to.shape[0] = 1;
+            copy_tokens(&w, 0, &all, s, 1);
+            one->seq_begin[0] = 0;
+            call_add(one, 0, &alone[s], 1);
+            call_finish(one, 1, &w, to);
+            run(dev, k, &one->args);
+            alone[s].position++, together[s].position++;
+            if (memcmp((float *)got.data + s * row, to.data, (size_t)row * sizeof(float)) != 0)
+                fail_msg("%s: sequence %d of %d differs", k->name, s, N);
+            assert_same_rows(z, &alone[s], &together[s], k->name);
+            const int slot = together[s].position / C & 1;
+            assert_memory_equal(alone[s].state[slot], together[s].state[slot], state_bytes(z));
+        }
+        mem_free_all(&m);
+    }
+}
+
+static void test_many(void **state)
+{
+    (void)state;
+    each_kernel(2, many);
 }
 
 /* The same whichever of an emulated block's warps comes last: those of columns, of open rows, that store, that read. */
@@ -413,10 +465,11 @@ static void test_tiles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_splits),     cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_uneven),     cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_untouched),  cmocka_unit_test(test_one_token_each),
-        cmocka_unit_test(test_slow_warps), cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_splits),    cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_uneven),    cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_untouched), cmocka_unit_test(test_one_token_each),
+        cmocka_unit_test(test_many),      cmocka_unit_test(test_slow_warps),
+        cmocka_unit_test(test_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_DECODE_READER_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_DECODE_READER_CUH
 
-#include "backends/cuda/device/gdn_open_token.cuh"
+#include "backends/cuda/device/gdn_open_decode_turns.cuh"
 #include "backends/cuda/device/pipeline.cuh"
 
 enum {
@@ -33,14 +33,17 @@ struct __align__(16) decode_item {
     float *next, *rows_k, *rows_u, *out; /* rows_k NULL: another head keeps the key */
     double *rows_G;
     float gate, beta;
-    int kind, open;
+    int kind, open; /* kind: of a head's token, or NO_MORE */
 };
+enum { NO_MORE = OTHER + 1 };
 
 struct __align__(16) decode_shared {
     float stage[STAGES][STAGE];
     decode_item item[ITEMS];
     float2 coef[2][GDN_CHUNK]; /* of open rows, for u and for out; of one head after the other */
     float to_edge[GDN_CHUNK];  /* exp(G_C - G_s) */
+    decode_order order;
+    int leaves_some; /* heads to the end */
     qrn_barrier full[STAGES], empty[STAGES], item_full[ITEMS], item_empty[ITEMS];
 };
 static_assert(sizeof(decode_shared) <= QRN_GDN_DECODE_BYTES, "");
@@ -67,19 +70,24 @@ struct decode_reader {
     {
     }
 
-    /* A head's token, as soon as there is a place for it, which is returned; without gates. */
-    __device__ decode_item &item(const gdn_token_head &l)
+    /* The next item, as soon as there is a place for it; its kind is all that one has which is no token. */
+    __device__ decode_item &place(int kind)
     {
-        const int at = n_items % ITEMS, open = l.open(), kind = l.kind();
+        const int at = n_items % ITEMS;
         decode_item &t = z.item[at];
         qrn_barrier_wait(&z.item_empty[at], (n_items++ / ITEMS & 1) ^ 1);
         if (qrn_lane()) return t;
         t.kind = kind;
-        if (kind != ONE_TOKEN) {
-            qrn_barrier_arrive(&z.item_full[at]);
-            qrn_barrier_arrive(&z.item_full[at]);
-            return t;
-        }
+        for (int i = 0; i < 2 && kind != ONE_TOKEN; i++) qrn_barrier_arrive(&z.item_full[at]);
+        return t;
+    }
+
+    /* A head's token, without gates. */
+    __device__ decode_item &item(const gdn_token_head &l)
+    {
+        decode_item &t = place(ONE_TOKEN);
+        const int at = (int)(&t - z.item), open = l.open();
+        if (qrn_lane()) return t;
         t.open = open;
         t.next = l.next();
         t.rows_G = l.G();
@@ -162,16 +170,14 @@ struct decode_reader {
         if (l.ends()) open_rows(l.k(p), open);
     }
 
-    /* Lane's head among LOOKS that this block takes in turn, if there are so many; returns how
-     * many. */
-    __device__ int find(gdn_token_head &mine, int first, int n) const
+    /* Lane's head among LOOKS of this block from its number `first` on, if there are so many; returns how many. */
+    __device__ int find(gdn_token_head &mine, int n_at_edge, int first) const
     {
-        const int i = first + qrn_lane() * (int)gridDim.x, n_v = (int)p.x.heads.n_v,
-                  left = n - first, step = (int)gridDim.x;
-        if (i < n && qrn_lane() < LOOKS)
-            mine.find(p, (int)((unsigned)i / (unsigned)n_v), (int)((unsigned)i % (unsigned)n_v));
-        const int n_mine = (left + step - 1) / step;
-        return n_mine < LOOKS ? n_mine : LOOKS;
+        const decode_turns turns(z.order, n_at_edge, (int)p.x.sequences.n_seqs, (int)p.x.heads.n_v);
+        const decode_turns::turn t = qrn_lane() < LOOKS ? turns.at(first + qrn_lane()) : decode_turns::turn{-1, 0};
+        mine = {};
+        if (t.s >= 0) mine.find(p, t.s, t.h);
+        return __popc(__ballot_sync(QRN_ALL_OF_WARP, t.s >= 0));
     }
 
     static __device__ __forceinline__ uint64_t of_lane(uint64_t x, int lane)
@@ -195,16 +201,18 @@ struct decode_reader {
         return x;
     }
 
-    /* Returns whether heads are left to the end. */
-    __device__ bool read(int n)
+    __device__ void read()
     {
+        gdn_token_head mine;
         bool others = false;
         if (!p.numbers_stay) qrn_grid_waits();
-        for (int first = (int)blockIdx.x; first < n; first += LOOKS * (int)gridDim.x) {
-            gdn_token_head mine = {};
-            const int n_mine = find(mine, first, n);
-            const gdn_token_head next = of_lane(mine, 0);
-            const bool has_begun = p.settled && first == (int)blockIdx.x && next.kind() == ONE_TOKEN;
+        int n_mine = find(mine, 0, 0); /* as they mostly are; meanwhile it is known whether they are */
+        z.order.find(p.position, (int)p.x.sequences.n_seqs);
+        const int n_at_edge = z.order.n_at_edge;
+        for (int first = 0;; first += LOOKS) {
+            if (first || n_at_edge) n_mine = find(mine, n_at_edge, first);
+            const gdn_token_head next = of_lane(mine, 0); /* nothing, where there is none */
+            const bool has_begun = p.settled && first == 0 && next.kind() == ONE_TOKEN;
             if (has_begun) keys_and_state(next);
             qrn_grid_waits();
             mine.find_gates(p); /* a lane without a head has no tokens */
@@ -214,11 +222,14 @@ struct decode_reader {
                 if (kind == ONE_TOKEN)
                     head(l, has_begun && j == 0);
                 else
-                    item(l);
+                    place(kind);
                 others |= kind == OTHER;
             }
+            if (n_mine < LOOKS) break;
         }
-        return others;
+        if (qrn_lane() == 0) z.leaves_some = others;
+        __syncwarp();
+        place(NO_MORE);
     }
 };
 

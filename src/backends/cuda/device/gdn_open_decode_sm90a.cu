@@ -2,7 +2,7 @@
  * gdn_open_chunk on Hopper, one token a sequence, d 128: bound by reading S0 (64 KB a head), keys (512
  * bytes an open row, read by all value heads of a key head) and u (512 bytes an open row).
  *
- * Blocks stay, two a multiprocessor, and take heads in turn.  A warp keeps a ring of six stages
+ * Blocks stay, two a multiprocessor, and take heads in turn (gdn_open_decode_turns.cuh).  A warp keeps a ring of six stages
  * of 16 KB on its way: of a head its keys, S0 in four pieces and u, all 32 rows a stage, keys
  * turned in their rows (gdn_turned); a smaller ring has what is known of its token: k, q, v, G, gates, tables.
  * Four warps have a column each thread, two an open row: dots with k and q from shared memory, 128 FMA
@@ -166,18 +166,15 @@ struct decode_worker {
         n_stages += stages_of(t);
     }
 
-    /* Returns whether heads are left to the end. */
-    __device__ bool work(int n)
+    __device__ void work()
     {
-        bool others = false;
-        for (; (int)blockIdx.x + n_items * (int)gridDim.x < n; n_items++) {
+        for (;; n_items++) {
             qrn_barrier_wait(&z.item_full[n_items % ITEMS], n_items / ITEMS % 2);
             const decode_item &t = z.item[n_items % ITEMS];
-            others |= t.kind == OTHER;
+            if (t.kind == NO_MORE) return;
             if (t.kind == ONE_TOKEN) token(t);
             qrn_barrier_arrive_warp(&z.item_empty[n_items % ITEMS]);
         }
-        return others;
     }
 };
 
@@ -207,21 +204,22 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_decode, 288, 2, qrn_gdn_open_chunk_params
 {
     QRN_DYNAMIC_SHARED(char, shared);
     decode_shared &z = *(decode_shared *)shared;
-    const int n_v = (int)p.x.heads.n_v, n = (int)p.x.sequences.n_seqs * n_v;
-    bool others;
     decode_begin(z);
     if (qrn_warp() == WORKERS / 32) {
-        others = decode_reader(p, z).read(n);
+        decode_reader(p, z).read();
     } else {
         qrn_grid_waits();
-        others = decode_worker(p, z).work(n);
+        decode_worker(p, z).work();
     }
-    if (!others) return; /* all threads say the same */
-    for (int i = (int)blockIdx.x; i < n; i += (int)gridDim.x) {
+    if (!z.leaves_some) return;
+    for (int i = 0;; i++) {
+        const int n_v = (int)p.x.heads.n_v;
+        const decode_turns::turn t = decode_turns(z.order, z.order.n_at_edge, (int)p.x.sequences.n_seqs, n_v).at(i);
+        if (t.s < 0) return;
         gdn_token_head l;
-        l.find(p, i / n_v, i % n_v);
+        l.find(p, t.s, t.h);
         if (l.kind() != OTHER) continue;
         __syncthreads();
-        decode_other(p, shared, i);
+        decode_other(p, shared, t.s * n_v + t.h);
     }
 }
