@@ -33,6 +33,18 @@ struct matmul_tile {
     float *out[MAX_TILE_ROWS];
 };
 
+/* Whether a tile's weights are to be asked for; a processor may look far enough by itself. */
+static inline bool matmul_tile_asks(const struct matmul_tile *t)
+{
+    return t->cold && t->ahead.near;
+}
+
+/* Asks for what lies AHEAD_BYTES behind n bytes of weights; n is a constant. */
+static inline __attribute__((always_inline)) void matmul_ask(const char *w, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 64) __builtin_prefetch(w + i + AHEAD_BYTES, 0, 3);
+}
+
 /* How group g of t is asked for: where in_groups, what comes after the last groups is the first ones of next_w. */
 static inline struct ahead matmul_ahead(const struct matmul_tile *t, int g)
 {

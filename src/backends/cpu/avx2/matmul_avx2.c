@@ -64,10 +64,10 @@ INLINE void product_rows(const enum qrn_dtype type, const struct matmul_tile *t,
             t->begin ? _mm256_setzero_ps()
                      : _mm256_maskload_ps(t->out[r] + g * IMAGE_ROWS + 8 * c, mask[c]);
     }
+    const bool asks = matmul_tile_asks(t);
     int64_t k = 0;
     for (; k + 2 <= t->k; k += 2) {
-        UNROLL for (int c = 0; c < n_groups; c++) if (t->cold)
-            _mm_prefetch(w[c] + k * step + AHEAD_BYTES, _MM_HINT_T0);
+        if (asks) UNROLL for (int c = 0; c < n_groups; c++) matmul_ask(w[c] + k * step, 2 * step);
         add_column(type, w, k, false, x, n_groups, n_rows, &s);
         add_column(type, w, k + 1, true, x, n_groups, n_rows, &s);
     }

@@ -63,10 +63,12 @@ INLINE void product_rows(const enum qrn_dtype type, const struct matmul_tile *t,
             t->begin ? _mm512_setzero_ps()
                      : _mm512_maskz_loadu_ps(mask[c], t->out[r] + (g + c) * IMAGE_ROWS);
     }
+    const bool asks = matmul_tile_asks(t);
     int64_t k = 0;
     for (; k + 2 <= t->k; k += 2) {
-        UNROLL for (int c = 0; c < n_groups; c++) if (t->cold)
-            _mm_prefetch(w[c] + k * column_bytes(type) + AHEAD_BYTES, _MM_HINT_T0);
+        if (asks)
+            UNROLL for (int c = 0; c < n_groups; c++)
+                matmul_ask(w[c] + k * column_bytes(type), 2 * column_bytes(type));
         add_column(type, w, k, false, x, n_groups, n_rows, &s);
         add_column(type, w, k + 1, true, x, n_groups, n_rows, &s);
     }
