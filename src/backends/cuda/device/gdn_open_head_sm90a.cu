@@ -303,7 +303,8 @@ struct head_block {
         for (int s = 0; s < TURN; s += 2) {
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                open[1 - j].take(key += PITCH, u += D); /* behind the last one: shared memory that nothing is made of */
+                key += PITCH, u += D;
+                if (s + j + 1 < TURN) open[1 - j].take(key, u); /* behind the last one other rows may be on their way */
                 __syncwarp(); /* so that a compiler does not ask for it later */
                 open[j].add_to(made);
             }
