@@ -112,7 +112,7 @@ $(BUILD)/src/backends/cuda/%.o: QRN_CFLAGS += -isystem $(CUDA_HOME)/include
 $(DEVICE_BUILD)/%.fatbin: %.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
-	$(Q)$(NVCC) $(NVCCFLAGS) -MD -MT $@ -MF $(@:%=%.d) -fatbin -o $@ $< > $@.log 2>&1 || { cat $@.log; exit 1; }
+	$(Q)$(NVCC) $(NVCCFLAGS) -MD -MP -MT $@ -MF $(@:%=%.d) -fatbin -o $@ $< > $@.log 2>&1 || { cat $@.log; exit 1; }
 $(BUILD)/%.S: $(DEVICE_BUILD)/%.fatbin
 	@mkdir -p $(@D)
 	$(Q)printf '.section .rodata\n.balign 64\n.globl %s\n.hidden %s\n%s:\n.incbin "%s"\n%s\n' \
