@@ -366,7 +366,6 @@ static void many(struct qrn_device *dev, const struct qrn_kernel *k)
             to.data = (float *)out.data + s * row;
             to.shape[0] = 1;
             copy_tokens(&w, 0, &all, s, 1);
-            one->seq_begin[0] = 0;
             call_add(one, 0, &alone[s], 1);
             call_finish(one, 1, &w, to);
             run(dev, k, &one->args);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Which heads each block of gdn_open_decode takes.
  *
- * A head at its chunk's edge takes as long as EDGE_COST others.  Where sequences are at different places, as a server has
- * them, some heads are and some are not: a block begins with those of its own that are, and takes fewer of the others.
+ * A head at its chunk's edge takes as long as three others.  Where sequences are at different places, as a server has
+ * them, some heads are and some are not: a block begins with those of its own that are, and takes EDGE_COST others less for
+ * each.  That is one more than they take, so that blocks with an edge do not end last.
  * Neighbouring blocks have neighbouring heads at a time: memory is slower where each block has a run of its own. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_DECODE_TURNS_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_GDN_OPEN_DECODE_TURNS_CUH
