@@ -68,6 +68,29 @@ template <bool bf16> static __device__ __forceinline__ uint32_t wg_pack(float a,
 #endif
 }
 
+/* __shfl_xor_sync(x, 1), and a store under a predicate: with the compiler's own, and a branch, it has all that is to be
+ * stored at once, and no registers left. */
+static __device__ __forceinline__ float wg_of_neighbour(float x)
+{
+#ifdef QRN_EMULATED
+    return __shfl_xor_sync(QRN_ALL_OF_WARP, x, 1);
+#else
+    float y;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, 1, 0x1f, 0xffffffff;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+static __device__ __forceinline__ void wg_store_if(bool is_there, float *out, float4 x)
+{
+#ifdef QRN_EMULATED
+    if (is_there) *(float4 *)out = x;
+#else
+    asm volatile("{.reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.v4.f32 [%1], {%2, %3, %4, %5};}" ::"r"((int)is_there),
+                 "l"(out), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
+#endif
+}
+
 /* --- tiles and rows --- */
 
 /* Tile nth of all: the last first, which see the most keys, of all kv heads.  Numbers of tiles, heads and batches are

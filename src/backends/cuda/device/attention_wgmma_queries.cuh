@@ -6,7 +6,8 @@
 
 #include "backends/cuda/device/attention_wgmma.cuh"
 
-enum { AT_ONCE = 4 }; /* rows that a warp has on their way */
+/* Rows that a warp of queries asks for at once, of which it has twice as many registers. */
+template <typename kind> static constexpr int wg_at_once = kind::D == 256 ? 3 : kind::D == 128 ? 4 : 8;
 
 /* A lane's pointer, for all lanes of the warp. */
 template <typename T> static __device__ __forceinline__ T *wg_of_lane(T *pointer, int lane)
@@ -68,43 +69,68 @@ template <int D> struct wg_query {
     }
 };
 
-/* n of a warpgroup's rows, `first` and on, at_once of them on their way; lane i knows where row i of them is. */
-template <typename kind, int n, int at_once, bool in_pieces>
-static __device__ __forceinline__ void wg_move_rows(const qrn_attention_params &p, char *q, float *factor,
-                                                    const float *mine, int first)
-{
-    const float scale = p.scale * QRN_LOG2_E;
-#pragma unroll 1
-    for (int r = 0; r < n; r += at_once) {
-        wg_query<kind::D> x[at_once];
-        unsigned most[at_once];
+/* n of a warpgroup's rows, `first` and on; lane i knows where row i of them is. */
+template <typename kind, int n, bool in_pieces> struct wg_mover {
+    char *q;
+    float *factor, scale;
+    const float *mine;
+    int first;
+
+    /* Rows `row` and on; those past the end are the last one. */
+    template <int count> __device__ __forceinline__ void read(wg_query<kind::D> (&x)[count], int row) const
+    {
 #pragma unroll
-        for (int i = 0; i < at_once; i++) x[i].template read<in_pieces>(wg_of_lane(mine, min(r + i, n - 1)));
+        for (int i = 0; i < count; i++) x[i].template read<in_pieces>(wg_of_lane(mine, min(row + i, n - 1)));
+    }
+
+    template <int count> __device__ __forceinline__ void place(const wg_query<kind::D> (&x)[count], int row) const
+    {
+        unsigned most[count];
 #pragma unroll
-        for (int i = 0; i < at_once; i++) most[i] = __float_as_uint(x[i].most());
+        for (int i = 0; i < count; i++) most[i] = __float_as_uint(x[i].most());
 #pragma unroll
-        for (int i = 0; i < at_once; i++) most[i] = __reduce_max_sync(QRN_ALL_OF_WARP, most[i]);
+        for (int i = 0; i < count; i++) most[i] = __reduce_max_sync(QRN_ALL_OF_WARP, most[i]);
 #pragma unroll
-        for (int i = 0; i < at_once; i++) {
+        for (int i = 0; i < count; i++) {
             /* By a power of two to below 32, so that no query is too large for halves; 2^-64 is small enough, and its
              * inverse leaves room for scale. */
             const int biased = (int)(most[i] >> 23), exponent = biased < 67 ? 67 : biased > 254 ? 254 : biased;
-            const int row = first + min(r + i, n - 1);
-            x[i].template place<kind::bf16>(q, row, __uint_as_float((uint32_t)(258 - exponent) << 23));
+            const int to = first + min(row + i, n - 1);
+            x[i].template place<kind::bf16>(q, to, __uint_as_float((uint32_t)(258 - exponent) << 23));
             const float back = __uint_as_float((uint32_t)(exponent - 4) << 23);
-            if (qrn_lane() == 0) factor[row] = fmaxf(back * scale, 0x1p-120f);
+            if (qrn_lane() == 0) factor[to] = fmaxf(back * scale, 0x1p-120f);
         }
     }
-}
 
-template <typename kind, int n, int at_once>
+    /* Two groups of `count` rows in turn: one is on its way while the other is placed.  may_place() is called before
+     * anything is.  A compiler would move the loads up, and have no registers left: it moves nothing across a
+     * __syncwarp(). */
+    template <int count, class When> __device__ __forceinline__ void move(const When &may_place) const
+    {
+        wg_query<kind::D> x[2][count];
+        read(x[0], 0);
+        may_place();
+#pragma unroll 1
+        for (int row = 0; row < n; row += 2 * count) {
+            read(x[1], row + count);
+            place(x[0], row);
+            __syncwarp();
+            read(x[0], row + 2 * count);
+            place(x[1], row + count);
+            __syncwarp();
+        }
+    }
+};
+
+template <typename kind, int n, int count, class When>
 static __device__ __forceinline__ void wg_load_rows(const qrn_attention_params &p, char *q, float *factor,
-                                                    const float *mine, int first)
+                                                    const float *mine, int first, const When &may_place)
 {
+    const float scale = p.scale * QRN_LOG2_E;
     if (wg_in_pieces(p))
-        wg_move_rows<kind, n, at_once, true>(p, q, factor, mine, first);
+        wg_mover<kind, n, true>{q, factor, scale, mine, first}.template move<count>(may_place);
     else
-        wg_move_rows<kind, n, 2, false>(p, q, factor, mine, first);
+        wg_mover<kind, n, false>{q, factor, scale, mine, first}.template move<2>(may_place);
     qrn_fence_async();
 }
 
@@ -116,7 +142,7 @@ static __device__ __forceinline__ void wg_load_first(const qrn_attention_params 
     const int n = 16, first = qrn_warp() % 4 * n;
     const float *const mine = qrn_attention_q(p, t.of, wg_row(p, t, wg * GROUP_ROWS + first + qrn_lane() % n));
     if (wg_in_pieces(p)) qrn_prefetch_bulk(mine, kind::D * 4);
-    wg_load_rows<kind, n, n / 2>(p, s.q[wg], s.factor[wg], mine, first);
+    wg_load_rows<kind, n, n / 4>(p, s.q[wg], s.factor[wg], mine, first, [] {});
     qrn_barrier_arrive_warp(&s.q_full[wg]);
 }
 
@@ -127,24 +153,23 @@ static __device__ __forceinline__ void wg_produce_queries(const qrn_attention_pa
     const int n = GROUP_ROWS / QUERY_WARPS, first = nth * n;
     static_assert(n == 32, "");
     wg_tiles tiles;
-    qrn_ring<PLACES> place;
     qrn_ring<ITEMS> item;
-    bool is_first = true;
+    if (!tiles.wait(s)) return; /* consumers load the first tile's */
+    tiles.leave(s);
+    item.next(), item.next();
     while (const wg_tile *t = tiles.wait(s)) {
         const auto row = [&](int wg) {
             return qrn_attention_q(p, t->of, wg_row(p, *t, wg * GROUP_ROWS + first + qrn_lane()));
         };
         for (int wg = 0; wg < 2; wg++)
-            if (!is_first && wg_in_pieces(p)) qrn_prefetch_bulk(row(wg), kind::D * 4);
+            if (wg_in_pieces(p)) qrn_prefetch_bulk(row(wg), kind::D * 4);
 #pragma unroll 1
-        for (int wg = 0; wg < 2; wg++, place.next(), item.next()) {
-            if (is_first) continue;
-            const float *const mine = row(wg);
-            qrn_barrier_wait(&s.q_empty[place.stage], place.parity ^ 1);
-            wg_load_rows<kind, n, AT_ONCE>(p, s.q[place.stage], s.factor[place.stage], mine, first);
+        for (int wg = 0; wg < 2; wg++, item.next()) {
+            const int place = item.stage % PLACES, round = item.stage / PLACES;
+            wg_load_rows<kind, n, wg_at_once<kind>>(p, s.q[place], s.factor[place], row(wg), first,
+                                           [&] { qrn_barrier_wait(&s.q_empty[place], round ^ 1); });
             for (int i = 0; i < CONSUMERS / 2 / QUERY_WARPS; i++) qrn_barrier_arrive_warp(&s.q_full[item.stage]);
         }
-        is_first = false;
         tiles.leave(s);
     }
 }

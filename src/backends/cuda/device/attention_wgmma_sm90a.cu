@@ -324,20 +324,36 @@ template <typename kind> struct wg_consumer {
         }
     }
 
-    /* A row's columns go out two by two, four lanes side by side. */
-    template <bool in_pairs> __device__ __forceinline__ void store(const float (&o)[D / 2], float *const (&out)[2])
+    /* Lanes side by side exchange a and b: an odd one has both a, an even one both b. */
+    static __device__ __forceinline__ void exchange(float &a, float &b, bool is_odd)
     {
+        const float other = wg_of_neighbour(is_odd ? a : b);
+        a = is_odd ? other : a;
+        b = is_odd ? b : other;
+    }
+
+    /* A row's columns go out four by four, half a line side by side: of two blocks of eight columns each lane has two
+     * of both, and takes two more of one from its neighbour. */
+    __device__ __forceinline__ void store_fours(float (&o)[D / 2], float *const (&out)[2])
+    {
+        const bool is_odd = qrn_lane() % 2;
+        const int column = qrn_lane() % 4 / 2 * 4 + is_odd * 8;
 #pragma unroll
-        for (int j = 0; j < D / 8; j++)
+        for (int j = 0; j < D / 8; j += 2)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const int i = 4 * j + 2 * h;
-                if (!out[h]) continue;
-                if (in_pairs)
-                    *(float2 *)(out[h] + 8 * j) = make_float2(o[i], o[i + 1]);
-                else
-                    out[h][8 * j] = o[i], out[h][8 * j + 1] = o[i + 1];
+                float *const a = o + 4 * j + 2 * h, *const b = a + 4;
+                exchange(a[0], b[0], is_odd);
+                exchange(a[1], b[1], is_odd);
+                wg_store_if(out[h], out[h] + column + 8 * j, make_float4(a[0], a[1], b[0], b[1]));
             }
+    }
+    __device__ __forceinline__ void store_ones(const float (&o)[D / 2], float *const (&out)[2])
+    {
+        const int column = qrn_lane() % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < D / 2; i++)
+            if (out[i / 2 % 2]) out[i / 2 % 2][column + i / 4 * 8 + i % 2] = o[i];
     }
 
     __device__ __forceinline__ void finish(float (&o)[D / 2], const wg_tile &t)
@@ -350,15 +366,15 @@ template <typename kind> struct wg_consumer {
             l += __shfl_xor_sync(QRN_ALL_OF_WARP, l, 2);
             inverse[h] = t.of.bad ? __uint_as_float(0x7fc00000u) : l == 0.0f ? 0.0f : 1.0f / l;
             const int row = wg * GROUP_ROWS + row_of(h);
-            out[h] = row < t.of.n_rows ? qrn_attention_out(p, t.of, wg_row(p, t, row)) + qrn_lane() % 4 * 2 : nullptr;
+            out[h] = row < t.of.n_rows ? qrn_attention_out(p, t.of, wg_row(p, t, row)) : nullptr;
         }
 #pragma unroll
         for (int i = 0; i < D / 2; i++) o[i] *= inverse[i / 2 % 2];
         if (t.bad) add_bad_values(o, t);
-        if (qrn_is_aligned(p.out, 8) && (p.out_batch | p.out_token | p.out_head) % 2 == 0)
-            store<true>(o, out);
+        if (qrn_is_aligned(p.out, 16) && (p.out_batch | p.out_token | p.out_head) % 4 == 0)
+            store_fours(o, out);
         else
-            store<false>(o, out);
+            store_ones(o, out);
     }
 
     __device__ __forceinline__ void run()
@@ -412,7 +428,7 @@ static __device__ __forceinline__ void wg_attention(const qrn_attention_wgmma_pa
     if (threadIdx.x == 0) wg_make_barriers<kind>(s);
     __syncthreads();
     if (qrn_warp() < PRODUCERS) {
-        qrn_registers_fewer<72>();
+        qrn_registers_fewer<88>();
         if (qrn_warp() == 0)
             wg_produce_keys<kind>(p, s);
         else if (qrn_warp() == 1)
@@ -420,7 +436,7 @@ static __device__ __forceinline__ void wg_attention(const qrn_attention_wgmma_pa
         else
             wg_produce_queries<kind>(p.a, s, qrn_warp() - 2);
     } else {
-        qrn_registers_more<216>();
+        qrn_registers_more<208>();
         wg_consumer<kind>(p.a, s).run();
     }
 }
