@@ -68,29 +68,6 @@ template <bool bf16> static __device__ __forceinline__ uint32_t wg_pack(float a,
 #endif
 }
 
-/* __shfl_xor_sync(x, 1), and a store under a predicate: with the compiler's own, and a branch, it has all that is to be
- * stored at once, and no registers left. */
-static __device__ __forceinline__ float wg_of_neighbour(float x)
-{
-#ifdef QRN_EMULATED
-    return __shfl_xor_sync(QRN_ALL_OF_WARP, x, 1);
-#else
-    float y;
-    asm volatile("shfl.sync.bfly.b32 %0, %1, 1, 0x1f, 0xffffffff;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
-static __device__ __forceinline__ void wg_store_if(bool is_there, float *out, float4 x)
-{
-#ifdef QRN_EMULATED
-    if (is_there) *(float4 *)out = x;
-#else
-    asm volatile("{.reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.v4.f32 [%1], {%2, %3, %4, %5};}" ::"r"((int)is_there),
-                 "l"(out), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
-                 : "memory");
-#endif
-}
-
 /* --- tiles and rows --- */
 
 /* Tile nth of all: the last first, which see the most keys, of all kv heads.  Numbers of tiles, heads and batches are
@@ -126,6 +103,22 @@ static __device__ __forceinline__ qrn_attention_row wg_row(const qrn_attention_p
     qrn_attention_range(p, t.of.position + row.token, t.of.n_kv, &row.begin, &row.end);
     return row;
 }
+
+/* A thread's two rows of a warpgroup's, of which it has columns 2 (lane % 4) and the next of each eight. */
+struct wg_rows {
+    int begin[2], end[2]; /* their keys, less the thread's first column */
+
+    static __device__ __forceinline__ int of_group(int half)
+    {
+        return qrn_warp() % 4 * 16 + qrn_lane() / 4 + 8 * half;
+    }
+    __device__ __forceinline__ void find(const qrn_attention_params &p, const wg_tile &t, int wg, int half)
+    {
+        const qrn_attention_row row = wg_row(p, t, wg * GROUP_ROWS + of_group(half));
+        begin[half] = (int)row.begin - qrn_lane() % 4 * 2;
+        end[half] = (int)row.end - qrn_lane() % 4 * 2;
+    }
+};
 
 /* The number of a tile that no block has taken.  The last one that is taken sets the count back for the next launch. */
 static __device__ __forceinline__ unsigned wg_take(const qrn_attention_wgmma_params &p)

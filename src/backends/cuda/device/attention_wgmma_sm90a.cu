@@ -23,6 +23,7 @@
  * added at the end where a row attends to them. */
 #include "backends/cuda/device/attention_wgmma_copies.cuh"
 #include "backends/cuda/device/attention_wgmma_queries.cuh"
+#include "backends/cuda/device/attention_wgmma_results.cuh"
 
 /* Weights are below 2^SLACK. */
 enum { SLACK = 8 };
@@ -35,7 +36,7 @@ template <typename kind> struct wg_consumer {
     const int wg;
     qrn_ring<STAGES> keys, values;
     qrn_ring<ITEMS> item; /* its queries */
-    int begin[2], end[2];   /* keys of this thread's two rows, less its first column */
+    wg_rows rows;
     float factor[2], sum[2], change[2];
     float base[2]; /* what scores are relative to: the greatest one so far, or up to SLACK less */
     int full_first, full_end;
@@ -57,27 +58,19 @@ template <typename kind> struct wg_consumer {
         return item.stage % PLACES;
     }
 
-    /* Of the warpgroup's. */
-    __device__ __forceinline__ int row_of(int half) const
-    {
-        return qrn_warp() % 4 * 16 + qrn_lane() / 4 + 8 * half;
-    }
-
     __device__ __forceinline__ void begin_rows(const wg_tile &t)
     {
         full_first = t.full_first;
         full_end = t.full_end;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const qrn_attention_row row = wg_row(p, t, wg * GROUP_ROWS + row_of(h));
-            begin[h] = (int)row.begin - qrn_lane() % 4 * 2;
-            end[h] = (int)row.end - qrn_lane() % 4 * 2;
+            rows.find(p, t, wg, h);
             base[h] = QRN_MINUS_INFINITY;
             sum[h] = 0.0f;
         }
         qrn_barrier_wait(&s.q_full[item.stage], item.parity);
 #pragma unroll
-        for (int h = 0; h < 2; h++) factor[h] = s.factor[place()][row_of(h)];
+        for (int h = 0; h < 2; h++) factor[h] = s.factor[place()][wg_rows::of_group(h)];
     }
 
     /* Its queries are needed no more. */
@@ -136,7 +129,7 @@ template <typename kind> struct wg_consumer {
         if (is_full(block)) return;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int from = begin[h] - block * N, to = end[h] - block * N;
+            const int from = rows.begin[h] - block * N, to = rows.end[h] - block * N;
 #pragma unroll
             for (int j = 0; j < N / 8; j++)
 #pragma unroll
@@ -288,95 +281,6 @@ template <typename kind> struct wg_consumer {
         end_values(o);
     }
 
-    /* Where the values of a key are; NULL: nowhere. */
-    __device__ __forceinline__ const uint16_t *value_of(const wg_tile &t, int64_t key)
-    {
-        if (!kind::paged)
-            return (const uint16_t *)p.v + t.of.batch * p.v_batch + key * p.v_token +
-                   t.kv_head * p.v_head;
-        const char *page = qrn_paged_page(p.paged, t.of.batch, key / PAGE);
-        if (!page) return nullptr;
-        return (const uint16_t *)page + (p.n_kv_heads + t.kv_head) * (PAGE * D) + key % PAGE * D;
-    }
-
-    /* Values that were left out and a row attends to: its out is not finite there. */
-    __device__ __forceinline__ void add_bad_values(float (&o)[D / 2], const wg_tile &t)
-    {
-        const int column = qrn_lane() % 4 * 2;
-#pragma unroll 1
-        for (int block = t.first; block < t.end; block++) {
-            if (is_full(block)) continue;
-#pragma unroll 1
-            for (int i = 0; i < N; i++) {
-                const int key = block * N + i;
-                const bool attends[2] = {key - column >= begin[0] && key - column < end[0],
-                                         key - column >= begin[1] && key - column < end[1]};
-                if (!attends[0] && !attends[1]) continue;
-                const uint16_t *v = value_of(t, key);
-                if (!v) continue;
-#pragma unroll
-                for (int j = 0; j < D / 2; j++) {
-                    const uint16_t h = v[j / 4 * 8 + column + j % 2];
-                    const float y = kind::bf16 ? qrn_float_of_bf16(h) : qrn_float_of_f16(h);
-                    if (attends[j / 2 % 2] && !(fabsf(y) <= 3.4e38f)) o[j] += y;
-                }
-            }
-        }
-    }
-
-    /* Lanes side by side exchange a and b: an odd one has both a, an even one both b. */
-    static __device__ __forceinline__ void exchange(float &a, float &b, bool is_odd)
-    {
-        const float other = wg_of_neighbour(is_odd ? a : b);
-        a = is_odd ? other : a;
-        b = is_odd ? b : other;
-    }
-
-    /* A row's columns go out four by four, half a line side by side: of two blocks of eight columns each lane has two
-     * of both, and takes two more of one from its neighbour. */
-    __device__ __forceinline__ void store_fours(float (&o)[D / 2], float *const (&out)[2])
-    {
-        const bool is_odd = qrn_lane() % 2;
-        const int column = qrn_lane() % 4 / 2 * 4 + is_odd * 8;
-#pragma unroll
-        for (int j = 0; j < D / 8; j += 2)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                float *const a = o + 4 * j + 2 * h, *const b = a + 4;
-                exchange(a[0], b[0], is_odd);
-                exchange(a[1], b[1], is_odd);
-                wg_store_if(out[h], out[h] + column + 8 * j, make_float4(a[0], a[1], b[0], b[1]));
-            }
-    }
-    __device__ __forceinline__ void store_ones(const float (&o)[D / 2], float *const (&out)[2])
-    {
-        const int column = qrn_lane() % 4 * 2;
-#pragma unroll
-        for (int i = 0; i < D / 2; i++)
-            if (out[i / 2 % 2]) out[i / 2 % 2][column + i / 4 * 8 + i % 2] = o[i];
-    }
-
-    __device__ __forceinline__ void finish(float (&o)[D / 2], const wg_tile &t)
-    {
-        float inverse[2], *out[2];
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float l = sum[h];
-            l += __shfl_xor_sync(QRN_ALL_OF_WARP, l, 1);
-            l += __shfl_xor_sync(QRN_ALL_OF_WARP, l, 2);
-            inverse[h] = t.of.bad ? __uint_as_float(0x7fc00000u) : l == 0.0f ? 0.0f : 1.0f / l;
-            const int row = wg * GROUP_ROWS + row_of(h);
-            out[h] = row < t.of.n_rows ? qrn_attention_out(p, t.of, wg_row(p, t, row)) : nullptr;
-        }
-#pragma unroll
-        for (int i = 0; i < D / 2; i++) o[i] *= inverse[i / 2 % 2];
-        if (t.bad) add_bad_values(o, t);
-        if (qrn_is_aligned(p.out, 16) && (p.out_batch | p.out_token | p.out_head) % 4 == 0)
-            store_fours(o, out);
-        else
-            store_ones(o, out);
-    }
-
     __device__ __forceinline__ void run()
     {
         wg_tiles tiles;
@@ -395,7 +299,7 @@ template <typename kind> struct wg_consumer {
 #pragma unroll
                 for (int i = 0; i < D / 2; i++) o[i] = 0.0f;
             }
-            finish(o, *t);
+            wg_result<kind>{p, *t, wg, rows, sum}.store(o);
             tiles.leave(s);
         }
         last_turn();
