@@ -460,6 +460,48 @@ static void test_rounded(void **state)
     devices_close(&d);
 }
 
+/* The last d elements of rows of gap + d. */
+static struct qrn_tensor apart(struct mem *m, struct rng *r, const struct shape *s, int64_t d,
+                               int64_t gap)
+{
+    struct qrn_tensor t =
+        random_heads(m, r, s, QRN_F32, s->spread, s->n_tokens, s->n_heads, gap + d);
+    t.shape[t.n_dims - 1] = d;
+    t.data = (float *)t.data + gap;
+    t.n_bytes -= (size_t)gap * sizeof(float);
+    return t;
+}
+
+/* Queries and results whose rows do not begin at 16 bytes: q alone, out alone, both at 8
+ * bytes. */
+static void test_rounded_unaligned(void **state)
+{
+    static const struct shape some[] = {{0, 20, 300, 8, 2, 256, 256, QRN_BF16, HEADS_FIRST, true,
+                                         280, 0, NO_MASK, 0, 0, 1, "256, unaligned"},
+                                        {0, 20, 129, 12, 1, 128, 128, QRN_F16, TOKENS_FIRST, true,
+                                         109, 0, NO_MASK, 0, 0, 1, "128, unaligned"},
+                                        {0, 150, 150, 2, 2, 64, 64, QRN_F16, HEADS_FIRST, true, 0,
+                                         64, NO_MASK, 0, 0, 1, "64, unaligned"}};
+    static const int64_t gaps[][2] = {{3, 0}, {0, 3}, {2, 2}};
+    (void)state;
+    struct devices d;
+    devices_open_for(&d, 2, QRN_OP_attention);
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        for (size_t j = 0; j < sizeof gaps / sizeof *gaps; j++) {
+            struct mem m = {0};
+            struct rng r = {i};
+            struct qrn_attention_args a = make(&m, &r, &some[i]);
+            if (gaps[j][0]) a.q = apart(&m, &r, &some[i], some[i].d_k, gaps[j][0]);
+            if (gaps[j][1]) a.out = apart(&m, &r, &some[i], some[i].d_v, gaps[j][1]);
+            a.acts = QRN_ACT_BF16;
+            chosen(d.dev[d.n - 1], &a, true);
+            op_test_against_reference(d.dev[d.n - 1], QRN_OP_attention, &a,
+                                      some[i].kv_type == QRN_F16 ? 4e-3 : 2e-2, some[i].why);
+            mem_free_all(&m);
+        }
+    devices_close(&d);
+}
+
 /* One that brings keys, values or queries, or multiplies, where a block goes through many tiles of
  * one or two blocks of keys. */
 static void test_rounded_slow_warps(void **state)
@@ -580,6 +622,7 @@ int main(void)
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_same_as_paged),
         cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_rounded_unaligned),
         cmocka_unit_test(test_rounded_slow_warps),
         cmocka_unit_test(test_rounded_bad_values),
         cmocka_unit_test(test_errors),

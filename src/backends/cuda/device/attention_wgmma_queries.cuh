@@ -156,7 +156,8 @@ static __device__ __forceinline__ void wg_produce_queries(const qrn_attention_pa
     qrn_ring<ITEMS> item;
     if (!tiles.wait(s)) return; /* consumers load the first tile's */
     tiles.leave(s);
-    item.next(), item.next();
+    item.next();
+    item.next();
     while (const wg_tile *t = tiles.wait(s)) {
         const auto row = [&](int wg) {
             return qrn_attention_q(p, t->of, wg_row(p, *t, wg * GROUP_ROWS + first + qrn_lane()));
@@ -167,7 +168,7 @@ static __device__ __forceinline__ void wg_produce_queries(const qrn_attention_pa
         for (int wg = 0; wg < 2; wg++, item.next()) {
             const int place = item.stage % PLACES, round = item.stage / PLACES;
             wg_load_rows<kind, n, wg_at_once<kind>>(p, s.q[place], s.factor[place], row(wg), first,
-                                           [&] { qrn_barrier_wait(&s.q_empty[place], round ^ 1); });
+                                                    [&] { qrn_barrier_wait(&s.q_empty[place], round ^ 1); });
             for (int i = 0; i < CONSUMERS / 2 / QUERY_WARPS; i++) qrn_barrier_arrive_warp(&s.q_full[item.stage]);
         }
         tiles.leave(s);
