@@ -8,6 +8,7 @@ enum oddity {
     IN_PLACE, /* the middle takes the gates' place */
     OVER_X,   /* it lies where x is, which has been read by then */
     DROPS,    /* gates and ups are written by another op afterwards */
+    APART,    /* so they are: no joint */
     WHOLE,   /* tiles that no launch adds up anyway: silu_mul's is another one, and none is saved */
     ROUNDED, /* to 8 bits: no joint */
     SWAPPED, /* ups come first: no joint */
@@ -42,6 +43,19 @@ static const struct row rows[] = {
     {QRN_BF16, 17, 4250, 72, QRN_F32, IN_PLACE, "3", "bf16, in place"},
     {QRN_BF16, 17, 4352, 24, QRN_Q8_ACT, ROUNDED, "3", "bf16, to 8 bits"},
     {QRN_BF16, 17, 4250, 72, QRN_BF16, SWAPPED, "3", "bf16, ups first"},
+    {QRN_BF16, 520, 64, 72, QRN_BF16, DROPS, "2", "prompts, whole tiles and halves"},
+    {QRN_BF16, 513, 200, 136, QRN_BF16, DROPS, "5", "prompts, gates that end within a tile"},
+    {QRN_BF16, 67, 64, 4096, QRN_BF16, DROPS, "16", "prompts, parts of k"},
+    {QRN_BF16, 70, 320, 2048, QRN_BF16, DROPS, "4", "prompts, shares"},
+    {QRN_BF16, 70, 100, 72, QRN_BF16, APART, "2", "prompts, gates that are no eights"},
+    {QRN_BF16, 70, 128, 72, QRN_F32, APART, "2", "prompts, the middle is f32"},
+    {QRN_BF16, 70, 128, 72, QRN_BF16, ROUNDED, "2", "prompts, not dropped"},
+    {QRN_BF16, 70, 128, 72, QRN_BF16, SWAPPED, "2", "prompts, ups first"},
+    {QRN_Q4_K, 140, 160, 2048, QRN_BF16, DROPS, "2", "packed prompts, shares"},
+    {QRN_Q6_K, 300, 64, 512, QRN_BF16, DROPS, "2", "packed prompts, whole tiles"},
+    {QRN_Q8_0, 129, 96, 544, QRN_BF16, DROPS, "3", "packed prompts, half a tile"},
+    {QRN_Q4_K, 140, 144, 512, QRN_BF16, APART, "2",
+     "packed prompts, gates that end within a group"},
 };
 
 struct call {
@@ -73,10 +87,10 @@ static void make(struct joint_test *j, struct qrn_device *dev, const struct row 
         .layout = z->weights == QRN_BF16 ? QRN_LAYOUT_ROWS : QRN_LAYOUT_PACKED};
     const struct qrn_tensor first = qrn_tensor_slice(c->product.out, 1, 0, z->d),
                             second = qrn_tensor_slice(c->product.out, 1, z->d, z->d);
-    c->silu =
-        (struct qrn_silu_mul_args){.gate = first, .up = second, .drops_inputs = z->oddity == DROPS};
+    c->silu = (struct qrn_silu_mul_args){
+        .gate = first, .up = second, .drops_inputs = z->oddity == DROPS || z->oddity == APART};
     c->over = (struct qrn_cast_args){0};
-    if (z->oddity == DROPS)
+    if (z->oddity == DROPS || z->oddity == APART)
         c->over =
             (struct qrn_cast_args){.x = joint_test_filled(j, 1.0, 2, out), .out = c->product.out};
     if (z->oddity == SWAPPED) c->silu.gate = second, c->silu.up = first;

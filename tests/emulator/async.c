@@ -114,7 +114,8 @@ void emulated_tensor_copy_4d(void *to, const void *map, const int *at, uint64_t 
     struct bulk bulk = {.to = to, .at = {at[0], at[1], at[2], at[3]}, .barrier = barrier};
     memcpy(&bulk.map, map, sizeof bulk.map);
     if (emulated_shared_address(to) % 1024) abort();
-    bulk.n_bytes = bulk.map.n_bytes * bulk.map.box[0] * bulk.map.box[1] * bulk.map.box[2];
+    const int *box = bulk.map.box;
+    bulk.n_bytes = bulk.map.n_bytes * box[0] * box[1] * box[2] * box[3];
     begin_bulk(emulator_block, &bulk);
 }
 
@@ -151,17 +152,18 @@ static void copy_box(const struct bulk *x)
 {
     const struct emulated_map *m = &x->map;
     const int line = m->n_bytes * m->box[0];
-    for (int r = 0; r < m->box[1] * m->box[2]; r++)
+    for (int r = 0; r < m->box[1] * m->box[2] * m->box[3]; r++)
         for (int i = 0; i < line; i++) {
             const int64_t n = x->at[0] + i / m->n_bytes, row = x->at[1] + r % m->box[1],
-                          matrix = x->at[2] + r / m->box[1];
+                          matrix = x->at[2] + r / m->box[1] % m->box[2],
+                          group = x->at[3] + r / m->box[1] / m->box[2];
             const bool inside = n >= 0 && n < (int64_t)m->dims[0] && row >= 0 &&
                                 row < (int64_t)m->dims[1] && matrix >= 0 &&
-                                matrix < (int64_t)m->dims[2] && x->at[3] >= 0 &&
-                                x->at[3] < (int64_t)m->dims[3];
+                                matrix < (int64_t)m->dims[2] && group >= 0 &&
+                                group < (int64_t)m->dims[3];
             const char *from = (const char *)m->data + n * m->n_bytes + i % m->n_bytes +
                                row * (int64_t)m->strides[0] + matrix * (int64_t)m->strides[1] +
-                               x->at[3] * (int64_t)m->strides[2];
+                               group * (int64_t)m->strides[2];
             x->to[r * line + (i ^ (r & 7) << 4)] = inside ? *from : '\0';
         }
 }

@@ -287,13 +287,13 @@ EXPORTED CUresult cuTensorMapEncodeTiled(CUtensorMap *out, CUtensorMapDataType t
                                {dims[0], dims[1], dims[2], rank > 3 ? dims[3] : 1},
                                {strides[0], strides[1], rank > 3 ? strides[2] : 0},
                                (int)n_bytes,
-                               {(int)box[0], (int)box[1], (int)box[2]}};
+                               {(int)box[0], (int)box[1], (int)box[2], rank > 3 ? (int)box[3] : 1}};
     (void)promotion;
     if (rank < 3 || rank > 4 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ||
         swizzle != CU_TENSOR_MAP_SWIZZLE_128B || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE ||
         (uintptr_t)data % 16 || strides[0] % 16 || strides[1] % 16 || box[0] * n_bytes != 128 ||
         box[1] > 256 || box[2] > 256 || (box[2] > 1 && box[1] % 8) ||
-        (rank > 3 && (box[3] != 1 || strides[2] % 16)))
+        (rank > 3 && (box[3] > 256 || (box[3] > 1 && box[1] % 8) || strides[2] % 16)))
         return CUDA_ERROR_INVALID_VALUE;
     for (cuuint32_t i = 0; i < rank; i++)
         if (steps[i] != 1 || dims[i] == 0 || dims[i] > (cuuint64_t)1 << 32)

@@ -57,6 +57,12 @@ static inline void qrn_tensor_copy(void *shared, const qrn_tensor_map *map, int 
 {
     emulated_tensor_copy(shared, map, x, y, z, &b->state);
 }
+static inline void qrn_tensor_copy4(void *shared, const qrn_tensor_map *map, int x, int y, int z,
+                                    int w, qrn_barrier *b)
+{
+    const int at[4] = {x, y, z, w};
+    emulated_tensor_copy_4d(shared, map, at, &b->state);
+}
 static inline void qrn_tensor_copy_at(void *shared, const qrn_tensor_map *map, int x, int y,
                                       const void *from, qrn_barrier *b)
 {

@@ -8,7 +8,7 @@
 struct emulated_map {
     const void *data;
     uint64_t dims[4], strides[3]; /* elements, bytes */
-    int n_bytes, box[3];          /* of an element; elements, rows, matrices */
+    int n_bytes, box[4];          /* of an element; elements, rows, matrices, groups of those */
 };
 
 #endif

@@ -105,6 +105,16 @@ static inline uint32_t qrn_bf16_pair(float a, float b)
 {
     return qrn_bf16_of_float(a) | (uint32_t)qrn_bf16_of_float(b) << 16;
 }
+static inline uint32_t qrn_transpose8(uint32_t two)
+{
+    const unsigned char *given = emulated_exchange(0xffffffffu, "at movmatrix", &two, sizeof two);
+    const int row = (int)emulated_lane / 4, column = (int)emulated_lane % 4 * 2;
+    uint16_t x[2];
+    for (int i = 0; i < 2; i++)
+        std::memcpy(&x[i], given + EMULATED_DEPOSIT * (4 * (column + i) + row / 2) + 2 * (row % 2),
+                    sizeof x[i]);
+    return x[0] | (uint32_t)x[1] << 16;
+}
 static inline void qrn_stmatrix4_transposed(void *row, const uint32_t (&x)[4])
 {
     const unsigned char *given = emulated_exchange(0xffffffffu, "at stmatrix", &row, sizeof row);

@@ -162,7 +162,8 @@ static int64_t cut_shared(struct qrn_matmul_prompts_params *p, int n_columns)
 }
 
 void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job,
-                            const struct qrn_tensor_map *x, CUdeviceptr scratch)
+                            const struct qrn_tensor_map *x, CUdeviceptr scratch,
+                            const struct qrn_halves_params *halves, bool weights_stay)
 {
     const int64_t n_blocks = s->cuda->n_multiprocessors;
     const struct cut cut = choose_cut(job, n_blocks);
@@ -172,6 +173,7 @@ void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_p
                                           .sums = scratch,
                                           .handover = s->cuda->handover,
                                           .out_apart = out_apart(job),
+                                          .halves = *halves,
                                           .n_weight_tiles =
                                               (int32_t)qrn_ceil_div(job->w.n, QRN_PROMPTS_WEIGHTS),
                                           .n_x_tiles = (int32_t)cut.n_x_tiles,
@@ -184,9 +186,11 @@ void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_p
     const int64_t shared = cut_shared(&p, columns_of(cut.form));
     if (!job->w.packed) {
         const struct qrn_tensor_box w = qrn_cuda_box_of_w(job, QRN_PROMPTS_K, QRN_PROMPTS_WEIGHTS);
-        qrn_cuda_tensor_map(s, &w, &p.w);
-        if (qrn_cuda_operand_stays(s, "w"))
-            p.n_early = qrn_prompts_rows_stages(columns_of(cut.form));
+        if (halves->n)
+            qrn_cuda_map_halves(s, &w, &p.w);
+        else
+            qrn_cuda_tensor_map(s, &w, &p.w);
+        if (weights_stay) p.n_early = qrn_prompts_rows_stages(columns_of(cut.form));
     }
     qrn_cuda_launch(s, &prompts_of[job->w.dtype][cut.form],
                     (struct qrn_cuda_grid){.n_blocks = n_blocks,

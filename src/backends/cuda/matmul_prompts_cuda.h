@@ -5,6 +5,7 @@
 #define QUERN_BACKENDS_CUDA_MATMUL_PROMPTS_CUDA_H
 
 #include "backends/cuda/matmul_cuda.h"
+#include "backends/cuda/matmul_halves_cuda.h"
 #include "backends/cuda/params_cuda.h"
 #include "backends/cuda/tensor_map_cuda.h"
 
@@ -50,6 +51,7 @@ struct qrn_matmul_prompts_params {
     uint64_t handover;            /* whether they are there, uint64_t of each block that takes them [warp],
                                      handover_bytes apart; 0 between launches */
     int64_t out_apart;            /* floats from a row of out to the next */
+    struct qrn_halves_params halves;
     int32_t n_weight_tiles, n_x_tiles, band; /* band: tiles of x that meet a tile of weights one after the other */
     int32_t n_panels;                        /* of a tile */
     int32_t n_whole;                         /* tiles that blocks take in turn; what is left is shared */
@@ -57,7 +59,7 @@ struct qrn_matmul_prompts_params {
     int32_t n_x_stages, n_panel_stages;      /* of packed weights */
     int32_t n_early;                         /* stages whose weights in rows are copied before the launch's turn */
     int32_t handover_bytes;
-    uint8_t rest[68];
+    uint8_t rest[44];
 };
 
 QRN_PARAMS_END

@@ -4,6 +4,7 @@
 #define QUERN_BACKENDS_CUDA_MATMUL_WGMMA_CUDA_H
 
 #include "backends/cuda/matmul_cuda.h"
+#include "backends/cuda/matmul_halves_cuda.h"
 #include "backends/cuda/params_cuda.h"
 #include "backends/cuda/tensor_map_cuda.h"
 
@@ -23,13 +24,14 @@ struct qrn_matmul_wgmma_params {
     uint64_t x16; /* x as bf16: rows of matrix 0, of matrix 1 ..; by expert sorted slots */
     int64_t n_x16, x16_stride; /* rows, and elements from one to the next */
     int64_t out_stride;        /* bytes from a row of out to the next, all alike; else 0 */
+    struct qrn_halves_params halves; /* of weights in rows, and where out_stride is not 0 */
     uint64_t partials;       /* sums of parts, float [tile][part][result of a thread][thread] */
     int32_t n_work, n_whole; /* pairs of tiles; from n_whole on parts of k, or of x only halves, two for a tile */
     int32_t n_weight_tiles;  /* of a matrix */
     int32_t band;            /* tiles of x that meet a tile of weights one after the other */
     int32_t n_parts;         /* that k of a tile is cut in; 0: none is */
     int32_t n_results;       /* of each of 256 threads that multiply */
-    uint8_t more[72];
+    uint8_t more[48];
 };
 
 QRN_FORM_FUNCTION int qrn_wgmma_stage_bytes(int n_tokens)

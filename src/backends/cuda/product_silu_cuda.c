@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Joints of a product with some rows of x, whose columns are gates and ups, and silu_mul of both: of packed weights, where
- * silu_mul's launch adds up pieces of the product's tiles, and of bf16 weights, where the product's own launch does it. */
+ * silu_mul's launch adds up pieces of the product's tiles, and of bf16 weights, or of many rows of x, where the product's own
+ * launch does it. */
 #include "backends/cuda/joints.h"
 #include "backends/cuda/matmul_registers.h"
+#include "backends/cuda/matmul_wgmma.h"
 #include "backends/cuda/matmul_whole.h"
 #include "core/overlap.h"
 
@@ -39,6 +41,11 @@ static bool packed_matches(const struct qrn_cuda *cuda, const struct qrn_step *s
            qrn_cuda_registers_end_tiles_at(steps[0].args, silu->gate.shape[silu->gate.n_dims - 1]);
 }
 
+static bool prompt_matches(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    return rows_match(cuda, steps) && qrn_cuda_wgmma_makes_silu(cuda, steps[0].args, steps[1].args);
+}
+
 static void run(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 {
     qrn_cuda_whole_silu(s, steps[0].args, steps[1].args,
@@ -49,6 +56,12 @@ static void run_packed(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 {
     qrn_cuda_registers_silu(s, steps[0].args,
                             &((const struct qrn_silu_mul_args *)steps[1].args)->out);
+}
+
+static void run_prompt(struct qrn_cuda_stream *s, const struct qrn_step *steps)
+{
+    qrn_cuda_wgmma_silu(s, steps[0].args, steps[1].args,
+                        qrn_cuda_step_operand_stays(s, &steps[0], "w"));
 }
 
 const struct qrn_cuda_joint qrn_cuda_joint_product_silu = {
@@ -65,4 +78,12 @@ const struct qrn_cuda_joint qrn_cuda_joint_packed_product_silu = {
     .n_steps = 2,
     .matches = packed_matches,
     .run = run_packed,
+};
+
+const struct qrn_cuda_joint qrn_cuda_joint_prompt_product_silu = {
+    .name = "prompt_product_silu",
+    .kernels = {&qrn_cuda_matmul_wgmma, &qrn_cuda_silu_mul_rows},
+    .n_steps = 2,
+    .matches = prompt_matches,
+    .run = run_prompt,
 };

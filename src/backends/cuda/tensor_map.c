@@ -44,6 +44,25 @@ void qrn_cuda_tensor_map(struct qrn_cuda_stream *s, const struct qrn_tensor_box 
     memcpy(out, &map, sizeof *out);
 }
 
+void qrn_cuda_map_halves(struct qrn_cuda_stream *s, const struct qrn_tensor_box *b,
+                         struct qrn_tensor_map *out)
+{
+    CUtensorMap map;
+    const cuuint64_t dims[4] = {(cuuint64_t)b->n, 8, 2, (cuuint64_t)b->n_rows / 16},
+                     strides[3] = {(cuuint64_t)b->row_bytes,
+                                   (cuuint64_t)(b->row_bytes * (b->n_rows / 2)),
+                                   (cuuint64_t)(8 * b->row_bytes)};
+    const cuuint32_t box[4] = {(cuuint32_t)b->box_n, 8, 2, (cuuint32_t)b->box_rows / 16},
+                     steps[4] = {1, 1, 1, 1};
+    if (s->result != CUDA_SUCCESS) return;
+    s->result = s->cuda->driver.tensor_map(
+        &map, type_of(b->dtype), 4, (void *)(uintptr_t)b->data, dims, strides, box, steps,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (s->result != CUDA_SUCCESS) s->failed = "a map of a tensor";
+    memcpy(out, &map, sizeof *out);
+}
+
 /* Two more dimensions make up the address: what is copied lies where these begin, so that no matrix has
  * to end before the next. */
 bool qrn_cuda_map_anywhere(struct qrn_cuda_stream *s, int64_t n, int64_t n_lines,

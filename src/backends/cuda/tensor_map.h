@@ -30,6 +30,12 @@ bool qrn_cuda_can_map(const struct qrn_tensor_box *box);
 void qrn_cuda_tensor_map(struct qrn_cuda_stream *s, const struct qrn_tensor_box *box,
                          struct qrn_tensor_map *out);
 
+/* Of bf16 rows of one matrix, whose halves are a multiple of 8 each: eight of the first, eight of the second, the next eight of the
+ * first ..; what is copied at once is box_n by box_rows of them, a multiple of 16, from row y of the first half on as
+ * qrn_tensor_copy4(.., x, 0, 0, y / 8, ..). */
+void qrn_cuda_map_halves(struct qrn_cuda_stream *s, const struct qrn_tensor_box *box,
+                         struct qrn_tensor_map *out);
+
 /* Lines of 16-bit elements, n of them in each, n_lines at line_bytes, wherever they begin: copies say the
  * address, a multiple of 64 (qrn_tensor_copy_at).  What is copied at once is 64 elements of box_lines.
  * False: the driver makes no such map. */

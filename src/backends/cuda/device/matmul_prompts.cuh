@@ -41,19 +41,30 @@ static __device__ __forceinline__ void qrn_prompts_copy_x(const qrn_matmul_promp
     }
 }
 
-/* Of groups past the last one: that again. */
+/* Groups of rows of weights that a team has of a tile: side by side, or one of either half.  Past the last
+ * one: that again. */
+static __device__ __forceinline__ int qrn_prompts_group(const qrn_matmul_prompts_params &p, int weights, int team, int i)
+{
+    if (p.halves.n) {
+        const int n = (int)(p.halves.n / QRN_PANEL_ROWS);
+        return min(weights / 2 / QRN_PANEL_ROWS + team, n - 1) + i * n;
+    }
+    const int last = (int)((p.job.w.n - 1) / QRN_PANEL_ROWS);
+    return min(weights / QRN_PANEL_ROWS + team * QRN_PROMPTS_GROUPS + i, last);
+}
 template <int N>
 static __device__ __forceinline__ void qrn_prompts_copy_panels(const qrn_matmul_prompts_params &p,
                                                                const qrn_prompts_shared &s, int team)
 {
     enum { GROUPS = QRN_PROMPTS_GROUPS };
-    const int panel_bytes = (int)p.job.w.panel_bytes, last = (int)((p.job.w.n - 1) / QRN_PANEL_ROWS);
+    const int panel_bytes = (int)p.job.w.panel_bytes;
     qrn_ring_place ring;
     for (qrn_prompts_pieces piece(p); piece.next(p);) {
-        const int first = qrn_prompts_tile<N>(p, piece.tile).weights / QRN_PANEL_ROWS + team * GROUPS;
+        const int weights = qrn_prompts_tile<N>(p, piece.tile).weights;
         const uint8_t *from[GROUPS];
 #pragma unroll
-        for (int i = 0; i < GROUPS; i++) from[i] = qrn_panel_at(p.job.w, 0, min(first + i, last), piece.panel);
+        for (int i = 0; i < GROUPS; i++)
+            from[i] = qrn_panel_at(p.job.w, 0, qrn_prompts_group(p, weights, team, i), piece.panel);
 #pragma unroll 1
         for (int k = piece.panel; k < piece.end; k++, ring.next(p.n_panel_stages)) {
             char *to = s.panels + ring.at * GROUPS * panel_bytes;
@@ -81,22 +92,26 @@ static __device__ __forceinline__ void qrn_prompts_sum(const qrn_matmul_prompts_
                                                        const qrn_panel_form &form, int n, qrn_prompts_places &places,
                                                        float (&c)[N / 2])
 {
-    const int panel_bytes = (int)p.job.w.panel_bytes;
-    const uint8_t *panels = (const uint8_t *)s.panels + qrn_warp() % 4 / 2 * panel_bytes;
-    int row = 16 * (qrn_warp() % 2) + qrn_lane() / 4, codes = 16 * row + qrn_lane() % 4 * 2;
+    const int panel_bytes = (int)p.job.w.panel_bytes, warp = qrn_warp() % 4;
+    const bool halves = p.halves.n != 0;
+    const uint8_t *panels = (const uint8_t *)s.panels + (halves ? 0 : warp / 2 * panel_bytes);
+    const int first = halves ? 8 * warp : 16 * (warp % 2), down_panel = halves ? panel_bytes : 0, down_row = halves ? 0 : 8;
+    int row = first + qrn_lane() / 4, codes = 16 * row + qrn_lane() % 4 * 2, down = down_panel + 16 * down_row;
     uint32_t a[2][4][4];
     int before = -1; /* the stage of x that is still multiplied */
     qrn_hold_shared(panels);
     qrn_hold(row);
     qrn_hold(codes);
+    qrn_hold(down);
 #pragma unroll 1
     for (int i = 0; i < n; i++, places.panels.next(p.n_panel_stages)) {
         const uint8_t *panel = panels + places.panels.at * QRN_PROMPTS_GROUPS * panel_bytes;
-        const qrn_halfwords load = {panel + codes};
+        const qrn_halfwords load = {panel + codes, down};
         qrn_pairs_of_block own[2];
         qrn_barrier_wait(&s.panel_full[places.panels.at], places.panels.parity);
 #pragma unroll
-        for (int r = 0; r < 2; r++) qrn_load_pairs<dtype>(form, panel, row + 8 * r, own[r]);
+        for (int r = 0; r < 2; r++)
+            qrn_load_pairs<dtype>(form, panel + r * down_panel, row + r * down_row, own[r]);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             qrn_weights_of_half<dtype>(load, half, own, a[half]);

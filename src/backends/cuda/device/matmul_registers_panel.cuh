@@ -20,12 +20,13 @@ static __device__ __forceinline__ constexpr float qrn_registers_unit()
 
 /* --- codes --- */
 
-/* Halfword t of vector i of a panel's codes and the one 8 bytes on, of the lane's row or 8 below. */
+/* Halfword t of vector i of a panel's codes and the one 8 bytes on, of the lane's row or 8 below, or where its second row is. */
 struct qrn_halfwords {
     const uint8_t *codes; /* of the lane */
+    int down_bytes = 128;
     __device__ __forceinline__ uint32_t at(int i, int down, int right) const
     {
-        return *(const uint16_t *)(codes + 512 * i + 128 * down + 8 * right);
+        return *(const uint16_t *)(codes + 512 * i + down_bytes * down + 8 * right);
     }
     /* Both, of both rows. */
     __device__ __forceinline__ void operator()(int i, uint32_t (&v)[2]) const

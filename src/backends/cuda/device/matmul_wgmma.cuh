@@ -106,7 +106,10 @@ static __device__ __forceinline__ void qrn_wgmma_copy_stage(const qrn_matmul_wgm
     const int64_t x_row = work.tile.first + (p.job.ids ? 0 : work.tile.matrix * p.job.most_rows);
     qrn_barrier_arrive_expecting(full, packed ? x_bytes : qrn_wgmma_stage_bytes(n_tokens));
     qrn_tensor_copy(stage, &p.x, step * QRN_WGMMA_K, (int)x_row, 0, full);
-    if (!packed)
+    if (packed) return;
+    if (p.halves.n)
+        qrn_tensor_copy4(stage + x_bytes, &p.w, step * QRN_WGMMA_K, 0, 0, work.weights / 16, full);
+    else
         qrn_tensor_copy(stage + x_bytes, &p.w, step * QRN_WGMMA_K, work.weights, (int)work.tile.matrix,
                         full);
 }
@@ -234,36 +237,47 @@ static __device__ __forceinline__ void qrn_wgmma_sum(const qrn_wgmma_shared &s, 
     if (qrn_lane() == 0) qrn_barrier_arrive(&s.empty[before]);
 }
 
+/* The first n_columns rows of x of a tile. */
+template <int dtype, int n_tokens, int n_columns>
+static __device__ __forceinline__ void qrn_wgmma_multiply_tile(const qrn_matmul_wgmma_params &p, const qrn_wgmma_shared &s,
+                                                               const qrn_wgmma_work &work, int thread,
+                                                               qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> &ring)
+{
+    constexpr bool packed = qrn_form_of(dtype).bits != 0;
+    float c[n_columns / 2];
+    qrn_wgmma_sum<dtype, n_tokens, n_columns>(s, work.steps, thread / 128, ring, c);
+    if (!packed && p.halves.silu)
+        qrn_store_silu<n_columns>(p.halves, c, work.weights / 2 + thread / 32 * 8, work.tile.first, work.tile.n_rows);
+    else
+        qrn_store_out_rows<n_columns>(
+            c, qrn_rows_of_halves(packed ? qrn_halves_params{} : p.halves, p.job.w.n, work.weights, thread / 32),
+            s.out_rows + qrn_lane() % 4 * 2);
+}
+
 template <int dtype, int n_tokens>
 static __device__ __forceinline__ void qrn_wgmma_multiply(const qrn_matmul_wgmma_params &p,
                                                           const qrn_wgmma_shared &s, int thread)
 {
-    const int half = thread / 128, lane = qrn_lane();
-    const uint64_t *own_rows = s.out_rows + lane % 4 * 2;
     qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> ring;
     for (int i = blockIdx.x; i < p.n_work; i += gridDim.x) {
         const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
-        const int64_t n = (int64_t)work.weights + thread / 32 * 16 + lane / 4;
         if (work.tile.n_rows == 0) continue;
         if (work.part >= 0) {
             float c[n_tokens / 2];
             float *to = (float *)(uintptr_t)p.partials + (int64_t)work.part * (n_tokens / 2 * 32 * QRN_MULTIPLIERS);
-            qrn_wgmma_sum<dtype, n_tokens, n_tokens>(s, work.steps, half, ring, c);
+            qrn_wgmma_sum<dtype, n_tokens, n_tokens>(s, work.steps, thread / 128, ring, c);
             qrn_wgmma_store_part<n_tokens>(c, work.tile.n_rows, to + thread);
             continue;
         }
         qrn_find_out_rows<n_tokens>(work.tile, 32 * QRN_MULTIPLIERS, thread, s.out_rows,
                                     [&](int r) { return qrn_wgmma_out_row(p, work.tile, r); });
         if (work.steps == 0) {
-            qrn_store_nan_rows<n_tokens>(n, p.job.w.n, own_rows);
+            qrn_store_nan_rows<n_tokens>((int64_t)work.weights + thread / 32 * 16 + qrn_lane() / 4, p.job.w.n,
+                                         s.out_rows + qrn_lane() % 4 * 2);
         } else if (n_tokens == 256 && work.is_half) {
-            float c[64];
-            qrn_wgmma_sum<dtype, n_tokens, 128>(s, work.steps, half, ring, c);
-            qrn_store_out_rows<128>(c, n, p.job.w.n, own_rows);
+            qrn_wgmma_multiply_tile<dtype, n_tokens, 128>(p, s, work, thread, ring);
         } else {
-            float c[n_tokens / 2];
-            qrn_wgmma_sum<dtype, n_tokens, n_tokens>(s, work.steps, half, ring, c);
-            qrn_store_out_rows<n_tokens>(c, n, p.job.w.n, own_rows);
+            qrn_wgmma_multiply_tile<dtype, n_tokens, n_tokens>(p, s, work, thread, ring);
         }
     }
 }

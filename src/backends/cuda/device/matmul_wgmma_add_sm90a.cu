@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Sums of parts of k of a product's last tiles (matmul_wgmma.cuh), added up in their order.  A thread has
- * some of the results that one had that multiplied. */
+ * Sums of parts of k of a product's last tiles (matmul_wgmma.cuh), added up in their order, and silu_mul of gates and ups.  A
+ * thread has some of the results that one had that multiplied. */
 #include "backends/cuda/device/matmul_wgmma.cuh"
 
 QRN_DEVICE_FUNCTION(qrn_matmul_wgmma_add, 256, 4, qrn_matmul_wgmma_params)
@@ -19,12 +19,18 @@ QRN_DEVICE_FUNCTION(qrn_matmul_wgmma_add, 256, 4, qrn_matmul_wgmma_params)
 #pragma unroll
         for (int j = 0; j < EACH; j++) sum[j] += from[j * APART];
     }
-    const int64_t n = (int64_t)work.weights + qrn_warp() * 16 + lane / 4;
+    if (p.halves.silu) {
+        const int gate = work.weights / 2 + qrn_warp() * 8, row = first / 4 * 8;
+        const uint32_t two = qrn_silu_of_eight(sum);
+        if (row + lane / 4 < work.tile.n_rows && gate < p.halves.n)
+            *(uint32_t *)qrn_silu_place(p.halves, work.tile.first + row, gate) = two;
+        return;
+    }
+    const qrn_two_rows two = qrn_rows_of_halves(p.halves, p.job.w.n, work.weights, qrn_warp());
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
         const int c = first + j, row = 8 * (c / 4) + lane % 4 * 2 + c % 2;
-        const int64_t at = n + c % 4 / 2 * 8;
-        if (row >= work.tile.n_rows || at >= p.job.w.n) continue;
-        ((float *)(uintptr_t)qrn_wgmma_out_row(p, work.tile, row))[at] = sum[j];
+        if (row >= work.tile.n_rows || !(c % 4 / 2 ? two.second : two.first)) continue;
+        ((float *)(uintptr_t)qrn_wgmma_out_row(p, work.tile, row))[two.n + c % 4 / 2 * two.down] = sum[j];
     }
 }

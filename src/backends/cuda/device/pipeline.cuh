@@ -139,6 +139,16 @@ static __device__ __forceinline__ void qrn_tensor_copy(void *shared, const qrn_t
                  : "memory");
 }
 
+/* The same of four dimensions. */
+static __device__ __forceinline__ void qrn_tensor_copy4(void *shared, const qrn_tensor_map *map, int x, int y, int z, int w,
+                                                        qrn_barrier *b)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(qrn_shared_address(shared)),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(qrn_shared_address(b))
+                 : "memory");
+}
+
 /* The same by a map of anywhere: element x, line y of what begins at `at`, a multiple of 64. */
 static __device__ __forceinline__ void qrn_tensor_copy_at(void *shared, const qrn_tensor_map *map,
                                                           int x, int y, const void *at,
@@ -147,10 +157,7 @@ static __device__ __forceinline__ void qrn_tensor_copy_at(void *shared, const qr
     const uint64_t address = (uint64_t)(uintptr_t)at;
     const int near = (int)(address & ((1u << QRN_MAP_NEAR_BITS) - 1)) / QRN_MAP_STEP,
               far = (int)(address >> QRN_MAP_NEAR_BITS) - 1;
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(qrn_shared_address(shared)),
-                 "l"(map), "r"(x), "r"(y), "r"(near), "r"(far), "r"(qrn_shared_address(b))
-                 : "memory");
+    qrn_tensor_copy4(shared, map, x, y, near, far, b);
 }
 
 /* Registers of each thread of this warpgroup from here on, a multiple of 8.  All of its warps. */

@@ -106,6 +106,14 @@ static __device__ __forceinline__ uint32_t qrn_bf16_pair(float a, float b)
     return pair;
 }
 
+/* A transposed 8 x 8 matrix of halves: this lane has two of row lane / 4, from column 2 (lane % 4) on, before and after. */
+static __device__ __forceinline__ uint32_t qrn_transpose8(uint32_t two)
+{
+    uint32_t x;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(x) : "r"(two));
+    return x;
+}
+
 /* Four 8 x 8 matrices of halves to shared memory, the inverse of qrn_ldmatrix4_transposed: of matrix
  * m this lane has rows 2t and 2t + 1 of column lane / 4 in x[m]. */
 static __device__ __forceinline__ void qrn_stmatrix4_transposed(void *row, const uint32_t (&x)[4])
