@@ -141,6 +141,8 @@ QRN_OP_FUNCTIONS(gated_delta_net);
  * the two rows.  Addresses that a call does not come to may be 0.  Sizes: qrn_gdn_state_bytes,
  * qrn_gdn_rows_bytes; a state of zeros is that of position 0.
  *
+ * drops_inputs: q, k and v may hold anything afterwards, for nobody reads them again.
+ *
  * settled permits to read states and rows, and these alone, before what was recorded ahead of the call in the same
  * encoder is done: nothing of that writes them.  So it is where each layer has its own; results do not
  * depend on it.
@@ -159,7 +161,7 @@ struct qrn_gdn_open_chunk_args {
     float scale;
     enum qrn_head_map head_map;
     enum qrn_activation_type acts;
-    bool settled;
+    bool settled, drops_inputs;
 };
 QRN_OP_FUNCTIONS(gdn_open_chunk);
 

@@ -48,7 +48,8 @@ static void linear_mixer(struct pass *p, const struct qrn_linear_weights *l, int
          .rows = qrn_tensor_2d(QRN_ADDRESS, p->w->tables.rows, p->s.n_seqs, 2), .out = o_heads,
          .state_offset = (size_t)i_linear * sizes->state_layer,
          .rows_offset = (size_t)i_linear * sizes->rows_layer, .scale = 1.0f / sqrtf((float)c->d_k),
-         .head_map = p->model->weights.head_map, .acts = acts_of(p), .settled = true);
+         .head_map = p->model->weights.head_map, .acts = acts_of(p), .settled = true,
+         .drops_inputs = true);
     EMIT(p->e, rms_norm, .x = o_heads, .weight = l->norm,
          .gate = qrn_tensor_split_last(z, c->n_v_heads, c->d_v),
          .out = rounded.n_dims ? none : o_heads, .eps = (float)c->rms_eps,

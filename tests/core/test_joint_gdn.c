@@ -34,7 +34,7 @@ enum oddity {
 };
 
 /* Launches less: with the gates' product, without it, without gdn_open_chunk; NORM more with a norm behind. */
-enum { PRODUCT = 4, WHOLE = 3, INPUTS = 2, NORM = 1 };
+enum { PROMPTS = 5, PRODUCT = 4, WHOLE = 3, INPUTS = 2, NORM = 1 };
 
 /* Where the norm's result goes, and what it goes without. */
 enum normed {
@@ -64,6 +64,8 @@ struct row {
     int64_t K;
     unsigned normed;
     enum qrn_dtype rounded;
+    bool rounds,
+        drops; /* gdn_open_chunk's: it rounds what is multiplied; q, k and v are written again afterwards */
 };
 
 static const struct row rows[] = {
@@ -236,6 +238,41 @@ static const struct row normed_rows[] = {
      .positions = {5}, MAKES(A_FIRST, F32, 512), ROUNDS(Q8_ACT), .why = "out over the product's x"},
 };
 
+#define PROMPT .rounds = true, .drops = true
+
+/* Of many tokens; launches that round q, k and v are saved, too. */
+static const struct row prompt_rows[] = {
+    {HEADS(2, 4, BLOCK), PROMPT, .n_saved = PROMPTS, .lengths = {200}, .why = "a prompt"},
+    {HEADS(1, 2, TILED), PROMPT, .n_saved = PROMPTS, .lengths = {130, 5, 0, 70, 300},
+     .positions = {63, 10, 5, 64, 1}, .why = "ragged prompts"},
+    {1,
+     1,
+     QRN_HEADS_BLOCK,
+     4,
+     NONE,
+     PROMPTS,
+     {129, 64, 63},
+     {0, 64, 127},
+     .why = "the smallest ring",
+     PROMPT},
+    {HEADS(2, 2, BLOCK), PROMPT, .n_saved = PROMPTS, .lengths = {9}, .positions = {60},
+     .why = "few tokens"},
+    {HEADS(2, 4, BLOCK), PROMPT, .oddity = BAD_NUMBERS, .n_saved = PROMPTS, .lengths = {70, 70},
+     .positions = {5, -1}, .why = "prompts, no position"},
+    {HEADS(1, 2, BLOCK), PROMPT, .oddity = GATES_IN_PLACE, .n_saved = PROMPTS, .lengths = {66},
+     .why = "prompts, gates in place"},
+    {HEADS(1, 2, BLOCK), PROMPT, .oddity = RING_OFF, .n_saved = PROMPTS, .lengths = {66},
+     .why = "prompts, rings off by eight"},
+    {HEADS(1, 2, BLOCK), .rounds = true, .n_saved = 0, .lengths = {66}, .why = "kept"},
+    {HEADS(1, 2, BLOCK), .drops = true, .n_saved = 0, .lengths = {66}, .why = "not rounded"},
+    {HEADS(1, 2, BLOCK), PROMPT, .oddity = TABLES_APART, .n_saved = 0, .lengths = {66},
+     .why = "prompts, other positions"},
+    {HEADS(2, 2, BLOCK), PROMPT, .oddity = NORM_OF_K, .n_saved = 0, .lengths = {66},
+     .why = "prompts, half of them normed"},
+    {HEADS(1, 2, BLOCK), PROMPT, .oddity = NORM_ELSEWHERE, .n_saved = 0, .lengths = {66},
+     .why = "prompts, normed elsewhere"},
+};
+
 struct call {
     bool has_product, has_norm;
     struct qrn_matmul_args product;
@@ -244,6 +281,7 @@ struct call {
     struct qrn_gdn_gates_args gates;
     struct qrn_gdn_open_chunk_args chunk;
     struct qrn_rms_norm_args gated;
+    struct qrn_cast_args over; /* q, k and v; where they are dropped */
 };
 
 static void record(struct joint_test *j, const void *context)
@@ -255,6 +293,7 @@ static void record(struct joint_test *j, const void *context)
     qrn_encode_gdn_gates(j->enc, &c->gates);
     qrn_encode_gdn_open_chunk(j->enc, &c->chunk);
     if (c->has_norm) qrn_encode_rms_norm(j->enc, &c->gated);
+    if (c->chunk.drops_inputs) qrn_encode_cast(j->enc, &c->over);
 }
 
 static uint64_t address(struct qrn_tensor t)
@@ -411,7 +450,12 @@ static void make(struct joint_test *j, const struct row *z, struct call *c)
         .out = joint_test_poison(j, QRN_F32, 3, (const int64_t[]){T, z->n_v, D}),
         .scale = 0.09f,
         .head_map = z->map,
-        .settled = z->n_k == 2};
+        .acts = z->rounds ? QRN_ACT_BF16 : QRN_ACT_F32,
+        .settled = z->n_k == 2,
+        .drops_inputs = z->drops};
+    if (z->drops)
+        c->over = (struct qrn_cast_args){
+            .x = joint_test_filled(j, 1.0, 2, (const int64_t[]){T, n + 8}), .out = wide};
     if (z->normed) make_norm(j, z, T, c);
     make_sequences(j, z, c);
 }
@@ -440,6 +484,14 @@ static void test_normed(void **state)
 {
     (void)state;
     run_rows(normed_rows, sizeof normed_rows / sizeof *normed_rows, "132");
+}
+
+static void test_prompts(void **state)
+{
+    static const char *const multiprocessors[] = {"4", "40"};
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        run_rows(prompt_rows, sizeof prompt_rows / sizeof *prompt_rows, multiprocessors[i]);
 }
 
 /* Behind a product that lets the next launch's blocks begin some sequences are a block's. */
@@ -483,8 +535,8 @@ static void test_slow_warps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_normed),
-                                       cmocka_unit_test(test_beside),
-                                       cmocka_unit_test(test_slow_warps)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows), cmocka_unit_test(test_normed), cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_beside), cmocka_unit_test(test_slow_warps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

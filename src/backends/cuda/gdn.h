@@ -53,6 +53,13 @@ qrn_gdn_open_chunk_params(const struct qrn_gdn_open_chunk_args *args, int64_t wi
 bool qrn_cuda_gdn_is_few(const struct qrn_gdn_open_chunk_args *args, int64_t n_multiprocessors);
 struct qrn_cuda_grid qrn_cuda_gdn_few_grid(const struct qrn_gdn_open_chunk_args *args);
 
+/* Of a call of f32 that cuda.gdn_open_chunk.wgmma takes: where in scratch q, k and v of a token are side by side, rounded; and its
+ * launches behind those that round.  k of a sequence's last 128 tokens is read as it is, too. */
+uint16_t *qrn_cuda_gdn_wgmma_rounded(const struct qrn_cuda_stream *s,
+                                     const struct qrn_gdn_open_chunk_args *args);
+void qrn_cuda_gdn_wgmma_behind(struct qrn_cuda_stream *s,
+                               const struct qrn_gdn_open_chunk_args *args);
+
 /* A head's slice of a sequence each. */
 int64_t qrn_gdn_open_n_blocks(const struct qrn_gdn_open_chunk_params *p);
 /* Keys and G of all sequences' last chunks join their open rows: every block has read the old by now. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Joints of Gated DeltaNet: the convolution, l2_norm of q and k, and gates; the same with
- * gdn_open_chunk of single tokens; that with the product before which gates are made of, and with the
+ * gdn_open_chunk of many tokens, or of single ones; the latter with the product before which gates are made of, and with the
  * gated norm behind. */
 #include "backends/cuda/gdn_joints_cuda.h"
 
@@ -11,12 +11,14 @@
 #include "core/overlap.h"
 
 QRN_CUDA_IMAGE(gdn_inputs);
+QRN_CUDA_IMAGE(gdn_prompt_sm90a);
 QRN_CUDA_IMAGE(gdn_token_sm90a);
 
 /* Beside another launch, more sequences of one token each are some in a block. */
 enum { MANY_SEQS = 40 };
 
-/* Heads are as wide as a warp's channels.  Of many tokens each launch is bound by memory. */
+/* Heads are as wide as a warp's channels.  MOST_TOKENS: of more, where nothing is rounded behind, each launch is bound by
+ * memory. */
 enum { D = 128, MOST_TOKENS = 64, LEAST_RING = 4 };
 
 /* The steps' arguments. */
@@ -45,8 +47,7 @@ static bool are_heads(const struct qrn_tensor *t, const struct qrn_tensor *conv,
 static bool inputs_match(const struct run_of *r)
 {
     const struct qrn_tensor *out = &r->conv->out;
-    return out->shape[0] <= MOST_TOKENS && out->shape[1] % D == 0 &&
-           qrn_same_view(&r->norm->x, &r->norm->out) &&
+    return out->shape[1] % D == 0 && qrn_same_view(&r->norm->x, &r->norm->out) &&
            are_heads(&r->norm->x, out, 0, r->norm->x.shape[1]);
 }
 
@@ -55,7 +56,21 @@ static bool matches_inputs(const struct qrn_cuda *cuda, const struct qrn_step *s
     const struct run_of r = run_of(steps, false);
     const struct qrn_tensor *const passed[] = {&r.conv->out, &r.norm->x};
     (void)cuda;
-    return inputs_match(&r) && qrn_cuda_are_joined(steps, 3, passed, 2);
+    return inputs_match(&r) && r.conv->out.shape[0] <= MOST_TOKENS &&
+           qrn_cuda_are_joined(steps, 3, passed, 2);
+}
+
+/* Whether gdn_open_chunk takes what the three steps before it make, and no more. */
+static bool chunk_matches(const struct run_of *r)
+{
+    const struct qrn_gdn_open_chunk_args *a = r->chunk;
+    const int64_t n_k = a->q.shape[1], n_v = a->v.shape[1];
+    return r->norm->x.shape[1] == 2 * n_k && r->conv->out.shape[1] == (2 * n_k + n_v) * D &&
+           are_heads(&a->q, &r->conv->out, 0, n_k) && are_heads(&a->k, &r->conv->out, n_k, n_k) &&
+           are_heads(&a->v, &r->conv->out, 2 * n_k, n_v) && qrn_same_view(&a->g, &r->gates->g) &&
+           qrn_same_view(&a->beta, &r->gates->beta) &&
+           qrn_same_view(&a->seq_begin, &r->conv->seq_begin) &&
+           qrn_same_view(&a->position, &r->conv->position);
 }
 
 /* Blocks of several heads read what the gates are made of, and the ring: neither may be written where it
@@ -64,21 +79,27 @@ static bool matches_token(const struct qrn_cuda *cuda, const struct qrn_step *st
 {
     const struct run_of r = run_of(steps, true);
     const struct qrn_gdn_open_chunk_args *a = r.chunk;
-    const int64_t n_k = a->q.shape[1], n_v = a->v.shape[1];
     static const struct qrn_operand written = {.access = QRN_WRITES};
     const struct qrn_tensor *const passed[] = {&r.conv->out, &r.norm->x, &a->q,   &a->k,
                                                &a->v,        &a->g,      &a->beta};
-    return inputs_match(&r) && qrn_cuda_gdn_is_few(a, cuda->n_multiprocessors) &&
-           r.conv->n_history >= LEAST_RING && r.norm->x.shape[1] == 2 * n_k &&
-           r.conv->out.shape[1] == (2 * n_k + n_v) * D && are_heads(&a->q, &r.conv->out, 0, n_k) &&
-           are_heads(&a->k, &r.conv->out, n_k, n_k) &&
-           are_heads(&a->v, &r.conv->out, 2 * n_k, n_v) && qrn_same_view(&a->g, &r.gates->g) &&
-           qrn_same_view(&a->beta, &r.gates->beta) && r.gates->g.data != r.gates->a.data &&
+    return inputs_match(&r) && r.conv->out.shape[0] <= MOST_TOKENS &&
+           qrn_cuda_gdn_is_few(a, cuda->n_multiprocessors) && r.conv->n_history >= LEAST_RING &&
+           chunk_matches(&r) && r.gates->g.data != r.gates->a.data &&
            r.gates->beta.data != r.gates->b.data &&
            qrn_are_apart(&written, &a->g, &written, &r.conv->out) &&
            qrn_are_apart(&written, &a->beta, &written, &r.conv->out) &&
-           qrn_same_view(&a->seq_begin, &r.conv->seq_begin) &&
-           qrn_same_view(&a->position, &r.conv->position) &&
+           qrn_cuda_are_joined(steps, 4, passed, 7);
+}
+
+/* Of many tokens, whose q, k and v are rounded in any case. */
+static bool matches_prompt(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    const struct run_of r = run_of(steps, true);
+    const struct qrn_gdn_open_chunk_args *a = r.chunk;
+    const struct qrn_tensor *const passed[] = {&r.conv->out, &r.norm->x, &a->q,   &a->k,
+                                               &a->v,        &a->g,      &a->beta};
+    (void)cuda;
+    return inputs_match(&r) && a->drops_inputs && chunk_matches(&r) &&
            qrn_cuda_are_joined(steps, 4, passed, 7);
 }
 
@@ -162,6 +183,27 @@ static struct qrn_gdn_inputs_params inputs_of(const struct run_of *r, const stru
     return p;
 }
 
+/* Blocks for channels, then for gates. */
+static struct qrn_cuda_grid grid_of(const struct qrn_gdn_inputs_params *p)
+{
+    const int64_t n_gates = p->gates.n_tokens * p->gates.n_heads;
+    return (struct qrn_cuda_grid){.n_blocks =
+                                      p->n_conv_blocks + qrn_ceil_div(n_gates, QRN_CONV_THREADS),
+                                  .n_threads = QRN_CONV_THREADS};
+}
+
+static void run_prompt(struct qrn_cuda_stream *s, const struct qrn_step *steps)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_prompt_sm90a,
+                                               "qrn_gdn_prompt_inputs", 0};
+    const struct run_of r = run_of(steps, true);
+    struct qrn_gdn_inputs_params p = inputs_of(&r, s->cuda);
+    s->scratch = s->cuda->scratch + steps[3].scratch_at;
+    p.rounded = (uint64_t)(uintptr_t)qrn_cuda_gdn_wgmma_rounded(s, r.chunk);
+    qrn_cuda_launch(s, &f, grid_of(&p), &p);
+    qrn_cuda_gdn_wgmma_behind(s, r.chunk);
+}
+
 static void run_inputs(struct qrn_cuda_stream *s, const struct qrn_step *steps)
 {
     static const struct qrn_cuda_function any = {qrn_cuda_image_gdn_inputs, "qrn_gdn_inputs", 0},
@@ -171,22 +213,13 @@ static void run_inputs(struct qrn_cuda_stream *s, const struct qrn_step *steps)
                                                     "qrn_gdn_inputs_tokens", 0};
     const struct run_of r = run_of(steps, false);
     struct qrn_gdn_inputs_params p = inputs_of(&r, s->cuda);
-    const int64_t n_gates = p.gates.n_tokens * p.gates.n_heads;
     const int64_t n_seqs = p.conv.sequences.n_seqs;
     const bool are_tokens = p.conv.sequences.n_tokens <= n_seqs;
     const int together = s->lets_next && n_seqs > MANY_SEQS ? QRN_GDN_INPUTS_TOGETHER : 1;
     p.numbers_stay = s->numbers_stay;
     if (are_tokens)
         p.n_conv_blocks = (int32_t)(p.conv.n_channel_blocks * qrn_ceil_div(n_seqs, together));
-    qrn_cuda_launch(
-        s,
-        !are_tokens    ? &any
-        : together > 1 ? &tokens
-                       : &token,
-        (struct qrn_cuda_grid){.n_blocks = p.n_conv_blocks +
-                                           (n_gates + QRN_CONV_THREADS - 1) / QRN_CONV_THREADS,
-                               .n_threads = QRN_CONV_THREADS},
-        &p);
+    qrn_cuda_launch(s, !are_tokens ? &any : together > 1 ? &tokens : &token, grid_of(&p), &p);
 }
 
 /* Copies whole rows of the product to shared memory, if all blocks of a multiprocessor have room for that. */
@@ -279,6 +312,15 @@ const struct qrn_cuda_joint qrn_cuda_joint_gdn_inputs = {
     .n_steps = 3,
     .matches = matches_inputs,
     .run = run_inputs,
+};
+
+const struct qrn_cuda_joint qrn_cuda_joint_gdn_prompt = {
+    .name = "gdn_prompt",
+    .kernels = {&qrn_cuda_ssm_conv_history_taps4, &qrn_cuda_l2_norm_registers,
+                &qrn_cuda_gdn_gates_elements, &qrn_cuda_gdn_open_chunk_wgmma},
+    .n_steps = 4,
+    .matches = matches_prompt,
+    .run = run_prompt,
 };
 
 const struct qrn_cuda_joint qrn_cuda_joint_gdn_token = {

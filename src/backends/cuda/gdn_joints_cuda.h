@@ -25,6 +25,7 @@ struct qrn_gdn_inputs_params {
     int32_t n_conv_blocks; /* the rest of the grid has gates */
     int32_t numbers_stay;  /* tables are there before what was launched before is done (launch.h) */
     int32_t rest;
+    uint64_t rounded; /* bf16 [token][channel]; of qrn_gdn_prompt_inputs */
 };
 
 /* A product of floats that gates are made of: rows of weights, of each head one for a, one for b. */
@@ -41,7 +42,7 @@ struct qrn_gdn_token_params {
     struct qrn_gdn_gate_rows rows;
     struct qrn_gdn_open_chunk_params chunk;
     int32_t early; /* numbers and weights may be read before the launch's turn */
-    uint8_t rest[68];
+    uint8_t rest[60];
 };
 
 /* A head's blocks are a cluster; rows of norm are those of chunk's out. */

@@ -108,23 +108,26 @@ static void round_to(struct qrn_cuda_stream *s, struct qrn_tensor *t, CUdevicept
     t->stride[1] = WIDTH;
 }
 
+static CUdeviceptr open_keys_of(const struct qrn_cuda_stream *s, const struct plan *plan)
+{
+    return s->scratch + plan->pieces_bytes + plan->parts_bytes;
+}
+
+static CUdeviceptr rounded_of(const struct qrn_cuda_stream *s, const struct plan *plan)
+{
+    return open_keys_of(s, plan) + plan->open_bytes;
+}
+
+/* x: q, k, v of bf16. */
 static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
                                              const struct qrn_gdn_open_chunk_args *a,
-                                             const struct plan *plan)
+                                             const struct plan *plan, const struct qrn_tensor *x)
 {
-    struct qrn_tensor q = a->q, k = a->k, v = a->v;
-    const CUdeviceptr open_keys = s->scratch + plan->pieces_bytes + plan->parts_bytes,
-                      rounded = open_keys + plan->open_bytes;
-    if (q.dtype == QRN_F32) {
-        round_to(s, &q, rounded);
-        round_to(s, &k, rounded + plan->q_bytes);
-        round_to(s, &v, rounded + 2 * plan->q_bytes);
-    }
     struct qrn_gdn_wgmma_params p = {
         .c = qrn_gdn_open_chunk_params(a, WIDTH),
         .pieces = (struct qrn_gdn_piece *)(uintptr_t)s->scratch,
         .parts = (struct qrn_gdn_part *)(uintptr_t)(s->scratch + plan->pieces_bytes),
-        .open_keys = (uint8_t *)(uintptr_t)open_keys,
+        .open_keys = (uint8_t *)(uintptr_t)open_keys_of(s, plan),
         .ratio = (int32_t)(a->v.shape[1] / a->q.shape[1]),
         .n_parts = (int32_t)most_parts(a),
         .n_numbers = plan->n_numbers,
@@ -132,7 +135,7 @@ static struct qrn_gdn_wgmma_params params_of(struct qrn_cuda_stream *s,
         .out_is_aligned = (uintptr_t)a->out.data % 16 == 0 && a->out.stride[0] % 4 == 0 &&
                           a->out.stride[1] % 4 == 0};
     p.c.keeps_later = 1;
-    const struct qrn_tensor_box boxes[] = {box_of(&q), box_of(&k), box_of(&v)};
+    const struct qrn_tensor_box boxes[] = {box_of(&x[0]), box_of(&x[1]), box_of(&x[2])};
     qrn_cuda_tensor_map(s, &boxes[0], &p.q);
     qrn_cuda_tensor_map(s, &boxes[1], &p.k);
     qrn_cuda_tensor_map(s, &boxes[2], &p.v);
@@ -212,18 +215,52 @@ static void run_heads(struct qrn_cuda_stream *s, const struct qrn_gdn_wgmma_para
     walk(s, &p, p.c.x.sequences.n_seqs * p.n_k_heads * p.ratio);
 }
 
+static void run_rounded(struct qrn_cuda_stream *s, const struct qrn_gdn_open_chunk_args *a,
+                        const struct plan *plan, const struct qrn_tensor *x)
+{
+    struct qrn_gdn_wgmma_params p = params_of(s, a, plan, x);
+    const int64_t n_k_heads = p.c.x.heads.n_k;
+    for (p.first_k_head = 0; p.first_k_head < n_k_heads; p.first_k_head += plan->n_k_heads) {
+        const int64_t left = n_k_heads - p.first_k_head;
+        p.n_k_heads = left < plan->n_k_heads ? left : plan->n_k_heads;
+        run_heads(s, &p);
+    }
+}
+
 static void run(void *stream, const void *args)
 {
     struct qrn_cuda_stream *s = stream;
     const struct qrn_gdn_open_chunk_args *a = args;
     const struct plan plan = plan_of(a);
-    struct qrn_gdn_wgmma_params p = params_of(s, a, &plan);
-    const int64_t n_k_heads = p.c.x.heads.n_k;
-    for (p.first_k_head = 0; p.first_k_head < n_k_heads; p.first_k_head += plan.n_k_heads) {
-        const int64_t left = n_k_heads - p.first_k_head;
-        p.n_k_heads = left < plan.n_k_heads ? left : plan.n_k_heads;
-        run_heads(s, &p);
+    struct qrn_tensor x[] = {a->q, a->k, a->v};
+    if (a->q.dtype == QRN_F32) {
+        const CUdeviceptr rounded = rounded_of(s, &plan);
+        round_to(s, &x[0], rounded);
+        round_to(s, &x[1], rounded + plan.q_bytes);
+        round_to(s, &x[2], rounded + 2 * plan.q_bytes);
     }
+    run_rounded(s, a, &plan, x);
+}
+
+uint16_t *qrn_cuda_gdn_wgmma_rounded(const struct qrn_cuda_stream *s,
+                                     const struct qrn_gdn_open_chunk_args *a)
+{
+    const struct plan plan = plan_of(a);
+    return (uint16_t *)(uintptr_t)rounded_of(s, &plan);
+}
+
+void qrn_cuda_gdn_wgmma_behind(struct qrn_cuda_stream *s, const struct qrn_gdn_open_chunk_args *a)
+{
+    const struct plan plan = plan_of(a);
+    struct qrn_tensor x[] = {a->q, a->k, a->v};
+    const int64_t n_k = a->q.shape[1], n_heads = 2 * n_k + a->v.shape[1],
+                  first[] = {0, n_k, 2 * n_k};
+    for (int i = 0; i < 3; i++) {
+        x[i].data = qrn_cuda_gdn_wgmma_rounded(s, a) + first[i] * WIDTH;
+        x[i].stride[0] = n_heads * WIDTH;
+        x[i].stride[1] = WIDTH;
+    }
+    run_rounded(s, a, &plan, x);
 }
 
 const struct qrn_kernel qrn_cuda_gdn_open_chunk_wgmma = {

@@ -4,21 +4,12 @@
 #include "backends/cuda/device/gdn_inputs.cuh"
 #include "backends/cuda/device/ssm_conv_token.cuh"
 
-/* Gates of this block's tokens and heads. */
-static __device__ __forceinline__ void gates(const qrn_gdn_inputs_params &p)
-{
-    const int64_t i = (int64_t)((int)blockIdx.x - p.n_conv_blocks) * blockDim.x + threadIdx.x,
-                  t = i / p.gates.n_heads, h = i - t * p.gates.n_heads;
-    qrn_grid_waits();
-    if (t < p.gates.n_tokens) gdn_store_gates(p.gates, t, h);
-}
-
 QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_inputs, 128, 4, qrn_gdn_inputs_params)
 {
     if ((int)blockIdx.x < p.n_conv_blocks)
-        with_rings(p.conv, [&](int64_t c) { return gdn_normed(p, c); });
+        with_rings(p.conv, [&](int64_t c, const qrn_tile &) { return gdn_normed(p, c); });
     else
-        gates(p);
+        gdn_gates_of_block(p);
 }
 
 /* No more tokens than sequences.  Of many sequences a block has some: then all blocks have room at once, beside those of the
@@ -28,7 +19,7 @@ template <int TOGETHER> static __device__ __forceinline__ void inputs_of_tokens(
     if ((int)blockIdx.x < p.n_conv_blocks)
         with_tokens<TOGETHER>(p.conv, p.numbers_stay, [&](int64_t c) { return gdn_normed(p, c); });
     else
-        gates(p);
+        gdn_gates_of_block(p);
 }
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_inputs_token, 128, 6, qrn_gdn_inputs_params)

@@ -9,7 +9,7 @@
 #include "backends/cuda/device/ssm_conv4.cuh"
 #include "backends/cuda/gdn_joints_cuda.h"
 
-struct gdn_normed {
+struct gdn_normed : to_out {
     bool is_normed;
     float eps, scale;
     __device__ __forceinline__ gdn_normed(const qrn_gdn_inputs_params &p, int64_t c)
@@ -27,5 +27,14 @@ struct gdn_normed {
         for (int j = 0; j < 4; j++) y[j] = row.v[0][j];
     }
 };
+
+/* Gates of this block's tokens and heads. */
+static __device__ __forceinline__ void gdn_gates_of_block(const qrn_gdn_inputs_params &p)
+{
+    const int64_t i = (int64_t)((int)blockIdx.x - p.n_conv_blocks) * blockDim.x + threadIdx.x,
+                  t = i / p.gates.n_heads, h = i - t * p.gates.n_heads;
+    qrn_grid_waits();
+    if (t < p.gates.n_tokens) gdn_store_gates(p.gates, t, h);
+}
 
 #endif

@@ -239,7 +239,7 @@ struct few_joined {
         float *to = b.warp == V_WARP ? b.z.v : b.warp == K_WARP ? b.z.k : b.z.q;
         if (convolves) {
             const gdn_normed after(p, c);
-            f.apply(x, to + 4 * b.lane, 0, 1, after);
+            f.apply(x, to + 4 * b.lane, 0, 1, 0, after);
             if (writes) {
                 *(float4 *)out_to = *(const float4 *)(to + 4 * b.lane);
                 *(uint4 *)ring_to = make_uint4(x[0].w[0], x[0].w[1], x[0].w[2], x[0].w[3]);

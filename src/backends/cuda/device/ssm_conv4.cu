@@ -30,5 +30,5 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_ssm_conv4_bf16, 128, 4, qrn_ssm_conv_params)
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_ssm_conv4_history, 128, 5, qrn_ssm_conv_params)
 {
-    with_rings(p, [](int64_t) { return as_it_is(); });
+    with_rings(p, [](int64_t, const qrn_tile &) { return as_it_is(); });
 }

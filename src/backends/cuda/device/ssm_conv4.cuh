@@ -22,8 +22,18 @@ static __device__ __forceinline__ void conv_ask(const typename F::T *x, int64_t 
     }
 }
 
-/* What is done with a row's vector, which all lanes of a warp come to together, before it is stored. */
-struct as_it_is {
+/* What is done with a row's vector, which all lanes of a warp come to together, and where it goes: its place in out; row: of the
+ * tile. */
+struct to_out {
+    template <class F>
+    __device__ __forceinline__ void store(const float (&y)[F::V], typename F::T *out, int row) const
+    {
+        const words r = F::put_all(y);
+        (void)row;
+        *(uint4 *)out = make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]);
+    }
+};
+struct as_it_is : to_out {
     template <int V> __device__ __forceinline__ void operator()(float (&)[V]) const {}
 };
 
@@ -47,10 +57,10 @@ template <class F> struct filter {
         }
     }
 
-    /* The first n rows of x to out, through after. */
+    /* The first n rows of x to out, through after; row: of the first. */
     template <class After>
     __device__ __forceinline__ void apply(const words (&x)[CONV_AHEAD], typename F::T *out,
-                                          int64_t stride, int n, const After &after)
+                                          int64_t stride, int n, int row, const After &after)
     {
 #pragma unroll
         for (int a = 0; a < CONV_AHEAD; a++) {
@@ -68,8 +78,7 @@ template <class F> struct filter {
                 y[j] = F::silu(y[j]);
             }
             after(y);
-            const words r = F::put_all(y);
-            *(uint4 *)(out + a * stride) = make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]);
+            after.template store<F>(y, out + a * stride, row + a);
         }
 #pragma unroll
         for (int k = 0; k < CONV_TAPS - 1; k++) before[k] = x[CONV_AHEAD - (CONV_TAPS - 1) + k];
@@ -183,11 +192,11 @@ static __device__ __forceinline__ void convolve(const qrn_ssm_conv_params &p, co
     }
     for (int i = 0; i < n; i += 2 * CONV_AHEAD) {
         conv_ask<F>(x + CONV_AHEAD * from, from, n - i - CONV_AHEAD, odd);
-        f.apply(even, out, to, n - i, after);
+        f.apply(even, out, to, n - i, i, after);
         memory.keep(even, i);
         if (i + CONV_AHEAD >= n) break;
         conv_ask<F>(x + 2 * CONV_AHEAD * from, from, n - i - 2 * CONV_AHEAD, even);
-        f.apply(odd, out + CONV_AHEAD * to, to, n - i - CONV_AHEAD, after);
+        f.apply(odd, out + CONV_AHEAD * to, to, n - i - CONV_AHEAD, i + CONV_AHEAD, after);
         memory.keep(odd, i + CONV_AHEAD);
         x += 2 * CONV_AHEAD * from;
         out += 2 * CONV_AHEAD * to;
@@ -206,7 +215,7 @@ template <class F> static __device__ __forceinline__ int64_t begin(const qrn_ssm
     return c;
 }
 
-/* after(c): of channels c on. */
+/* after(c, t): of channels c on, tile t. */
 template <class After>
 static __device__ __forceinline__ void with_rings(const qrn_ssm_conv_params &p, const After &after)
 {
@@ -230,7 +239,7 @@ static __device__ __forceinline__ void with_rings(const qrn_ssm_conv_params &p, 
         address = p.history[t.s * p.history_stride];
         position = p.position[t.s];
     }
-    convolve<F>(p, t, c, f, rings<F>(p, t, c, address, position), after(c));
+    convolve<F>(p, t, c, f, rings<F>(p, t, c, address, position), after(c, t));
 }
 
 #endif
