@@ -198,6 +198,10 @@ static void run_prompt(struct qrn_cuda_stream *s, const struct qrn_step *steps)
                                                "qrn_gdn_prompt_inputs", 0};
     const struct run_of r = run_of(steps, true);
     struct qrn_gdn_inputs_params p = inputs_of(&r, s->cuda);
+    int64_t n_blocks;
+    p.conv = qrn_cuda_ssm_conv_history_round(
+        r.conv, (int64_t)QRN_GDN_PROMPT_AT_ONCE * s->cuda->n_multiprocessors, &n_blocks);
+    p.n_conv_blocks = (int32_t)n_blocks;
     s->scratch = s->cuda->scratch + steps[3].scratch_at;
     p.rounded = (uint64_t)(uintptr_t)qrn_cuda_gdn_wgmma_rounded(s, r.chunk);
     qrn_cuda_launch(s, &f, grid_of(&p), &p);

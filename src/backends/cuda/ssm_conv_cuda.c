@@ -6,17 +6,16 @@
 QRN_CUDA_IMAGE(ssm_conv);
 QRN_CUDA_IMAGE(ssm_conv4);
 
-/* Threads take vectors of 16 bytes of channels, blocks a tile of tokens.  Tiles are as long as
- * leaves each multiprocessor some blocks.  Returns how many blocks there are. */
-static int64_t cut(struct qrn_ssm_conv_params *p, int64_t n_multiprocessors, bool any)
+/* Threads take vectors of 16 bytes of channels, blocks a tile of tokens. */
+static int64_t channel_blocks_of(const struct qrn_ssm_conv_params *p)
 {
-    enum { BLOCKS = 6 };
-    const int64_t per_block = QRN_CONV_THREADS * (p->bf16 ? 8 : 4), n = p->sequences.n_tokens;
-    const int64_t channel_blocks = (p->n_channels + per_block - 1) / per_block;
-    int64_t tile = QRN_CONV_TILE;
-    if (!any)
-        for (tile = QRN_CONV_MAX_TILE; tile > QRN_CONV_MIN_TILE; tile /= 2)
-            if (n / tile * channel_blocks >= BLOCKS * n_multiprocessors) break;
+    return qrn_ceil_div(p->n_channels, QRN_CONV_THREADS * (p->bf16 ? 8 : 4));
+}
+
+/* Returns how many blocks there are. */
+static int64_t cut_in(struct qrn_ssm_conv_params *p, int64_t tile)
+{
+    const int64_t n = p->sequences.n_tokens, channel_blocks = channel_blocks_of(p);
     p->tile = (int32_t)tile;
     p->n_channel_blocks = (int32_t)channel_blocks;
     int64_t n_tiles = n / tile + p->sequences.n_seqs;
@@ -25,6 +24,18 @@ static int64_t cut(struct qrn_ssm_conv_params *p, int64_t n_multiprocessors, boo
         n_tiles = p->sequences.n_seqs * p->tiles_per_seq;
     }
     return n_tiles * channel_blocks;
+}
+
+/* Tiles as long as leaves each multiprocessor some blocks. */
+static int64_t cut(struct qrn_ssm_conv_params *p, int64_t n_multiprocessors, bool any)
+{
+    enum { BLOCKS = 6 };
+    const int64_t n = p->sequences.n_tokens, channel_blocks = channel_blocks_of(p);
+    int64_t tile = QRN_CONV_TILE;
+    if (!any)
+        for (tile = QRN_CONV_MAX_TILE; tile > QRN_CONV_MIN_TILE; tile /= 2)
+            if (n / tile * channel_blocks >= BLOCKS * n_multiprocessors) break;
+    return cut_in(p, tile);
 }
 
 static void launch(void *stream, const struct qrn_cuda_function *f, struct qrn_ssm_conv_params *p,
@@ -162,6 +173,20 @@ qrn_cuda_ssm_conv_history_params(const struct qrn_ssm_conv_history_args *a,
 {
     struct qrn_ssm_conv_params p = rings_of(a);
     *n_blocks = cut(&p, n_multiprocessors, false);
+    return p;
+}
+
+struct qrn_ssm_conv_params
+qrn_cuda_ssm_conv_history_round(const struct qrn_ssm_conv_history_args *a, int64_t n_at_once,
+                                int64_t *n_blocks)
+{
+    enum { MOST = 128 };
+    struct qrn_ssm_conv_params p = rings_of(a);
+    const int64_t n_tiles = n_at_once / channel_blocks_of(&p),
+                  tile = n_tiles ? qrn_ceil_div(p.sequences.n_tokens, n_tiles) : MOST;
+    *n_blocks = cut_in(&p, tile < QRN_CONV_MIN_TILE ? QRN_CONV_MIN_TILE
+                           : tile > MOST            ? MOST
+                                                    : tile);
     return p;
 }
 

@@ -16,15 +16,16 @@ struct gdn_normed : to_out {
         : is_normed(c < p.n_normed), eps(p.eps), scale(p.scale)
     {
     }
-    __device__ __forceinline__ void operator()(float (&y)[4]) const
+    template <int R> __device__ __forceinline__ void operator()(float (&y)[R][4]) const
     {
         if (!is_normed) return;
-        norm_part<1, 1> row;
+        norm_part<1, 1> rows[R];
 #pragma unroll
-        for (int j = 0; j < 4; j++) row.v[0][j] = y[j];
-        row.l2_normalise(eps, scale);
+        for (int i = 0; i < 4 * R; i++) rows[i / 4].v[0][i % 4] = y[i / 4][i % 4];
+        if (R > 1) qrn_l2_normalise(rows, eps, scale);
+        else rows[0].l2_normalise(eps, scale);
 #pragma unroll
-        for (int j = 0; j < 4; j++) y[j] = row.v[0][j];
+        for (int i = 0; i < 4 * R; i++) y[i / 4][i % 4] = rows[i / 4].v[0][i % 4];
     }
 };
 

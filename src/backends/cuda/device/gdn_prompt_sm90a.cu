@@ -8,6 +8,7 @@
 /* As gdn_normed, and rounded to bf16, where gdn_open_chunk of many tokens has them; of keys floats as well that it keeps, those of
  * each sequence's last two chunks. */
 struct gdn_rounded : gdn_normed {
+    enum { TOGETHER = true };
     uint16_t *to; /* of the tile's first token */
     int64_t apart;
     int keeps_from; /* tokens of the tile */
@@ -20,12 +21,12 @@ struct gdn_rounded : gdn_normed {
     }
     template <class F> __device__ __forceinline__ void store(const float (&y)[4], float *out, int row) const
     {
-        *(uint2 *)(to + row * apart) = make_uint2(qrn_bf16_pair(y[0], y[1]), qrn_bf16_pair(y[2], y[3]));
+        *(uint64_t *)(to + row * apart) = qrn_bf16_pair(y[0], y[1]) | (uint64_t)qrn_bf16_pair(y[2], y[3]) << 32;
         if (row >= keeps_from) to_out::store<F>(y, out, row);
     }
 };
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_prompt_inputs, 128, 4, qrn_gdn_inputs_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_prompt_inputs, 128, QRN_GDN_PROMPT_AT_ONCE, qrn_gdn_inputs_params)
 {
     if ((int)blockIdx.x < p.n_conv_blocks)
         with_rings(p.conv, [&](int64_t c, const qrn_tile &t) { return gdn_rounded(p, c, t); });

@@ -28,18 +28,11 @@ static __device__ __forceinline__ qrn_two_rows qrn_rows_of_halves(const qrn_halv
 
 /* --- silu_mul --- */
 
-/* As qrn_bf16_of_float has them, which keeps what NaNs carry. */
-static __device__ __forceinline__ uint32_t qrn_bf16_pair_exactly(float a, float b)
-{
-    if (a != a || b != b) return qrn_bf16_of_float(a) | (uint32_t)qrn_bf16_of_float(b) << 16;
-    return qrn_bf16_pair(a, b);
-}
-
 /* silu_mul of sums c of eight gates and ups by eight rows of x; this lane's are elements 2 (lane % 4) and the next of row
  * lane / 4 of x, where a gate's sums are of row 2 (lane % 4) and the next. */
 static __device__ __forceinline__ uint32_t qrn_silu_of_eight(const float *c)
 {
-    return qrn_transpose8(qrn_bf16_pair_exactly(qrn_silu(c[0]) * c[2], qrn_silu(c[1]) * c[3]));
+    return qrn_transpose8(qrn_bf16_of_two(qrn_silu(c[0]) * c[2], qrn_silu(c[1]) * c[3]));
 }
 
 /* Where a lane has silu_mul of a warp's eight gates, from row x of x on. */

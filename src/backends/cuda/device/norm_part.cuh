@@ -74,4 +74,45 @@ template <int n_warps, int N> struct norm_part {
     }
 };
 
+/* The same of R rows of a warp, up to four, side by side: what a row is multiplied with is made by eight lanes for it. */
+template <int R, int N>
+static __device__ __forceinline__ void qrn_rms_scales(const norm_part<1, N> (&rows)[R], int d, float eps, float (&scales)[R])
+{
+    float squares[R] = {};
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int n = 0; n < N; n++) squares[r] = qrn_add_squares(rows[r].v[n], squares[r]);
+    const float own = qrn_rms_scale(qrn_warp_sums(squares), d, eps);
+#pragma unroll
+    for (int r = 0; r < R; r++) scales[r] = qrn_of_eight_lanes(own, r);
+}
+template <int R, int N>
+static __device__ __forceinline__ void qrn_l2_normalise(norm_part<1, N> (&rows)[R], float eps, float scale)
+{
+    float most[R] = {}, squares[R] = {};
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int i = 0; i < 4 * N; i++) most[r] = fmaxf(most[r], fabsf(rows[r].v[i / 4][i % 4]));
+    const float own = qrn_l2_down(qrn_warp_maxima(most));
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        const float down = qrn_of_eight_lanes(own, r);
+#pragma unroll
+        for (int i = 0; i < 4 * N; i++) {
+            float &x = rows[r].v[i / 4][i % 4];
+            x *= down;
+            squares[r] = fmaf(x, x, squares[r]);
+        }
+    }
+    const float factor = qrn_l2_factor(qrn_warp_sums(squares), own, eps, scale);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        const float by = qrn_of_eight_lanes(factor, r);
+#pragma unroll
+        for (int i = 0; i < 4 * N; i++) rows[r].v[i / 4][i % 4] *= by;
+    }
+}
+
 #endif

@@ -34,17 +34,19 @@ template <int N> static __device__ __forceinline__ void rms_norm_runs(const qrn_
     if (p.weight) w.load((const float *)(uintptr_t)p.weight, d);
 #pragma unroll 1
     for (int64_t r = R * first_row<1>(); r < p.n_rows; r += R * rows_at_once<1>()) {
-        const qrn_row_place at = qrn_place_of_row(p.shape, r);
+        const norm_row first(p, qrn_place_of_row(p.shape, r));
         norm_part<1, N> s[R], more[R];
 #pragma unroll
         for (int k = 0; k < R; k++) {
-            const norm_row row(p, {{at.i[0], at.i[1], at.i[2] + k}});
+            const norm_row row = first.behind(p, k);
             s[k].load(row.x, d);
             if (row.gate) more[k].load(row.gate, d);
         }
+        float scales[R];
+        qrn_rms_scales(s, d, p.eps, scales);
 #pragma unroll
         for (int k = 0; k < R; k++)
-            norm_whole_row<false>(p, norm_row(p, {{at.i[0], at.i[1], at.i[2] + k}}), d, s[k], w, more[k], nullptr);
+            norm_scaled_row<false>(p, first.behind(p, k), d, s[k], w, more[k], scales[k]);
     }
 }
 
@@ -93,11 +95,10 @@ template <int N, int R> static __device__ __forceinline__ void l2_norm(const qrn
         norm_part<1, N> x[R];
 #pragma unroll
         for (int k = 0; k < R; k++) x[k].load((const float *)(qrn_row(p.x, at) + k * p.x.stride[2]), d);
+        if (R > 1) qrn_l2_normalise(x, p.eps, p.scale);
+        else x[0].l2_normalise(p.eps, p.scale);
 #pragma unroll
-        for (int k = 0; k < R; k++) {
-            x[k].l2_normalise(p.eps, p.scale);
-            x[k].store((float *)(qrn_row(p.out, at) + k * p.out.stride[2]), d);
-        }
+        for (int k = 0; k < R; k++) x[k].store((float *)(qrn_row(p.out, at) + k * p.out.stride[2]), d);
     }
 }
 

@@ -19,16 +19,25 @@ struct norm_row {
         sum = (float *)qrn_row(p.sum, at), out = (float *)qrn_row(p.out, at);
         rounded = qrn_row(p.rounded, at);
     }
+    /* The row k behind this one, along the last dimension of rows; it has no residual and no sum. */
+    __device__ __forceinline__ norm_row behind(const qrn_rms_norm_params &p, int k) const
+    {
+        norm_row row = *this;
+        row.x = (const float *)((const char *)x + k * p.x.stride[2]);
+        if (gate) row.gate = (const float *)((const char *)gate + k * p.gate.stride[2]);
+        if (out) row.out = (float *)((char *)out + k * p.out.stride[2]);
+        if (rounded) row.rounded = rounded + k * p.rounded.stride[2];
+        return row;
+    }
 };
 
-/* From s, x and its residual, to out and rounded; weight and gate, or silu of it, matter where there are any.  shared
- * is n_warps floats. */
+/* From s, x and its residual, which is multiplied with scale, to out and rounded; weight and gate, or silu of it, matter where
+ * there are any. */
 template <bool is_silu, int n_warps, int N>
 static __device__ __forceinline__ void
-norm_whole_row(const qrn_rms_norm_params &p, const norm_row &row, int d, norm_part<n_warps, N> &s,
-               const norm_part<n_warps, N> &weight, const norm_part<n_warps, N> &gate, float *shared)
+norm_scaled_row(const qrn_rms_norm_params &p, const norm_row &row, int d, norm_part<n_warps, N> &s,
+                const norm_part<n_warps, N> &weight, const norm_part<n_warps, N> &gate, float scale)
 {
-    const float scale = s.rms_scale(d, p.eps, shared);
 #pragma unroll
     for (int n = 0; n < N; n++) {
         float(&y)[4] = s.v[n];
@@ -45,6 +54,16 @@ norm_whole_row(const qrn_rms_norm_params &p, const norm_row &row, int d, norm_pa
         const int i = s.begin() + n * s.STRIDE;
         if (i - 4 * qrn_lane() < d) qrn_store4_as(p.rounded_dtype, row.rounded, i, d, s.v[n]);
     }
+}
+
+/* The same with the row's own scale; shared is n_warps floats. */
+template <bool is_silu, int n_warps, int N>
+static __device__ __forceinline__ void
+norm_whole_row(const qrn_rms_norm_params &p, const norm_row &row, int d, norm_part<n_warps, N> &s,
+               const norm_part<n_warps, N> &weight, const norm_part<n_warps, N> &gate, float *shared)
+{
+    const float scale = s.rms_scale(d, p.eps, shared);
+    norm_scaled_row<is_silu>(p, row, d, s, weight, gate, scale);
 }
 
 #endif

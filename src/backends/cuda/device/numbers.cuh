@@ -18,6 +18,19 @@ static __device__ __forceinline__ uint16_t qrn_bf16_of_float(float f)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+/* Of two, a in the lower half; the instruction loses what NaNs carry. */
+static __device__ __forceinline__ uint32_t qrn_bf16_of_two(float a, float b)
+{
+#ifndef QRN_EMULATED
+    if (a == a && b == b) {
+        uint32_t two;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(b), "f"(a));
+        return two;
+    }
+#endif
+    return qrn_bf16_of_float(a) | (uint32_t)qrn_bf16_of_float(b) << 16;
+}
+
 #ifdef QRN_EMULATED
 static __device__ __forceinline__ float qrn_float_of_f16(uint16_t h)
 {
@@ -111,22 +124,14 @@ static __device__ __forceinline__ float qrn_near_inverse(float x)
 #endif
 }
 
-/* To about a unit of the last place; 0 below -87.33, NaN stays as it is.  In few instructions, and without a
- * branch: in a launch of a few blocks each one has to come from memory before it runs.  2^-n of what is left of
- * -x / ln 2, as qrn_exp has it; n is in the lowest bits of t + 1.5 * 2^23. */
+/* To about two units of the last place; 0 below -87.33, NaN stays as it is.  In few instructions, and without a
+ * branch: in a launch of a few blocks each one has to come from memory before it runs, and products have as many to make as tensor
+ * cores leave time for.  -x / ln 2 is t + rest, where log2(e) is 1.44269502 + 1.926e-8. */
 static __device__ __forceinline__ float qrn_sigmoid(float x)
 {
-    const float near = x > 80.0f ? 80.0f : x, t = near * -1.44269504f, shifted = t + 12582912.0f;
-    const float n = shifted - 12582912.0f, r = fmaf(n, -1.42860677e-6f, fmaf(n, -0.693145752f, -near));
-    float y = 1.98412698e-4f;
-    y = fmaf(y, r, 1.38888889e-3f);
-    y = fmaf(y, r, 8.33333333e-3f);
-    y = fmaf(y, r, 4.16666667e-2f);
-    y = fmaf(y, r, 1.66666667e-1f);
-    y = fmaf(y, r, 0.5f);
-    y = fmaf(y * r, r, r) + 1.0f;
-    const float d = 1.0f + __uint_as_float(__float_as_uint(y) + (__float_as_uint(shifted) << 23)),
-                inverse = qrn_near_inverse(d);
+    const float near = x > 80.0f ? 80.0f : x, t = near * -1.44269502f,
+                rest = fmaf(near, -1.92596303e-8f, fmaf(near, -1.44269502f, -t)), y = qrn_exp2(t),
+                d = 1.0f + fmaf(y * 0.693147182f, rest, y), inverse = qrn_near_inverse(d);
     const float result = t > 126.0f ? 0.0f : fmaf(fmaf(-d, inverse, 1.0f), inverse, inverse);
     return x == x ? result : x;
 }

@@ -199,8 +199,11 @@ static __device__ __forceinline__ void qrn_store4_as(int dtype, char *row, int64
     } else {
         uint16_t h[4];
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            h[j] = dtype == QRN_BF16 ? qrn_bf16_of_float(x[j]) : qrn_f16_of_float(x[j]);
+        for (int j = 0; j < 4; j += 2) {
+            const uint32_t two = dtype == QRN_BF16 ? qrn_bf16_of_two(x[j], x[j + 1])
+                                                   : qrn_f16_of_float(x[j]) | (uint32_t)qrn_f16_of_float(x[j + 1]) << 16;
+            h[j] = (uint16_t)two, h[j + 1] = (uint16_t)(two >> 16);
+        }
         qrn_store4((uint16_t *)row, i, d, h);
     }
 }

@@ -22,9 +22,10 @@ static __device__ __forceinline__ void conv_ask(const typename F::T *x, int64_t 
     }
 }
 
-/* What is done with a row's vector, which all lanes of a warp come to together, and where it goes: its place in out; row: of the
- * tile. */
+/* What is done with vectors of rows, which all lanes of a warp come to together, and where one goes: its place in out; row: of
+ * the tile. */
 struct to_out {
+    enum { TOGETHER = false }; /* rows that are on their way together are put side by side, for which it takes registers */
     template <class F>
     __device__ __forceinline__ void store(const float (&y)[F::V], typename F::T *out, int row) const
     {
@@ -34,7 +35,7 @@ struct to_out {
     }
 };
 struct as_it_is : to_out {
-    template <int V> __device__ __forceinline__ void operator()(float (&)[V]) const {}
+    template <int R, int V> __device__ __forceinline__ void operator()(float (&)[R][V]) const {}
 };
 
 template <class F> struct filter {
@@ -57,28 +58,45 @@ template <class F> struct filter {
         }
     }
 
-    /* The first n rows of x to out, through after; row: of the first. */
+    /* Row a of x, and those before it, summed. */
+    __device__ __forceinline__ void sum(const words (&x)[CONV_AHEAD], int a, float (&y)[V]) const
+    {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+#pragma unroll
+            for (int k = 0; k < CONV_TAPS; k++) {
+                const int at = a + k - (CONV_TAPS - 1);
+                const float e = F::get(F::at(at < 0 ? before[at + CONV_TAPS - 1] : x[at < 0 ? 0 : at], j));
+                y[j] = k == 0 ? w[j][0] * e : fmaf(w[j][k], e, y[j]);
+            }
+            y[j] = F::silu(y[j]);
+        }
+    }
+    /* Rows a .. a + R - 1 of x to out, through after, side by side; row: of the first row of x. */
+    template <int R, class After>
+    __device__ __forceinline__ void put(const words (&x)[CONV_AHEAD], int a, typename F::T *out, int64_t stride, int row,
+                                        const After &after) const
+    {
+        float y[R][V];
+#pragma unroll
+        for (int r = 0; r < R; r++) sum(x, a + r, y[r]);
+        after(y);
+#pragma unroll
+        for (int r = 0; r < R; r++) after.template store<F>(y[r], out + (a + r) * stride, row + a + r);
+    }
+    /* The first n rows of x. */
     template <class After>
     __device__ __forceinline__ void apply(const words (&x)[CONV_AHEAD], typename F::T *out,
                                           int64_t stride, int n, int row, const After &after)
     {
+        if (After::TOGETHER && n >= CONV_AHEAD) {
+            put<CONV_AHEAD>(x, 0, out, stride, row, after);
+        } else {
 #pragma unroll
-        for (int a = 0; a < CONV_AHEAD; a++) {
-            if (a >= n) break;
-            float y[V];
-#pragma unroll
-            for (int j = 0; j < V; j++) {
-#pragma unroll
-                for (int k = 0; k < CONV_TAPS; k++) {
-                    const int at = a + k - (CONV_TAPS - 1);
-                    const float e =
-                        F::get(F::at(at < 0 ? before[at + CONV_TAPS - 1] : x[at < 0 ? 0 : at], j));
-                    y[j] = k == 0 ? w[j][0] * e : fmaf(w[j][k], e, y[j]);
-                }
-                y[j] = F::silu(y[j]);
+            for (int a = 0; a < CONV_AHEAD; a++) {
+                if (a >= n) break;
+                put<1>(x, a, out, stride, row, after);
             }
-            after(y);
-            after.template store<F>(y, out + a * stride, row + a);
         }
 #pragma unroll
         for (int k = 0; k < CONV_TAPS - 1; k++) before[k] = x[CONV_AHEAD - (CONV_TAPS - 1) + k];

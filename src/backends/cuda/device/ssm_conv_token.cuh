@@ -60,16 +60,16 @@ struct conv_token {
     __device__ __forceinline__ void finish(const qrn_ssm_conv_params &p, int c, int32_t i, const filter<F> &f,
                                            const After &after) const
     {
-        float y[F::V];
+        float y[1][F::V];
 #pragma unroll
         for (int j = 0; j < F::V; j++) {
-            y[j] = (position < 0 ? __uint_as_float(0x7fc00000u) : f.w[j][0]) * F::at(before[0], j);
-            y[j] = fmaf(f.w[j][1], F::at(before[1], j), y[j]);
-            y[j] = fmaf(f.w[j][2], F::at(before[2], j), y[j]);
-            y[j] = F::silu(fmaf(f.w[j][3], F::at(row, j), y[j]));
+            y[0][j] = (position < 0 ? __uint_as_float(0x7fc00000u) : f.w[j][0]) * F::at(before[0], j);
+            y[0][j] = fmaf(f.w[j][1], F::at(before[1], j), y[0][j]);
+            y[0][j] = fmaf(f.w[j][2], F::at(before[2], j), y[0][j]);
+            y[0][j] = F::silu(fmaf(f.w[j][3], F::at(row, j), y[0][j]));
         }
         after(y);
-        store_words<F>((float *)p.out + (begin + i) * p.out_stride[1] + c, 0, F::V, F::put_all(y));
+        store_words<F>((float *)p.out + (begin + i) * p.out_stride[1] + c, 0, F::V, F::put_all(y[0]));
         if (position >= 0 && i >= n - (int32_t)p.n_history)
             store_words<F>(ring + (slot + (uint32_t)i) % (uint32_t)p.n_history * p.n_channels, 0, F::V, row);
     }
