@@ -39,6 +39,7 @@ struct qrn_l2_norm_params {
 enum {
     QRN_NORM_WARP_ROW = 512,
     QRN_NORM_RUN = 4, /* pieces of 128 of short rows that a warp has at once where these are many */
+    QRN_NORM_RUN_BLOCKS = 2,  /* of a multiprocessor then */
     QRN_NORM_WIDE_WARPS = 16, /* of a row's block: there is room for one of the next launch's beside it */
     QRN_NORM_BLOCK_ROW = 8192 /* that a block holds in registers */
 };

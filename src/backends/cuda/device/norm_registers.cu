@@ -24,30 +24,51 @@ template <int n_warps> static __device__ __forceinline__ int64_t rows_at_once()
     return (int64_t)gridDim.x * (n_warps == 1 ? WARPS : 1);
 }
 
-/* Many short rows of N pieces: a warp asks for R that are side by side at once; the rows' shape is whole runs of
- * them. */
-template <int N> static __device__ __forceinline__ void rms_norm_runs(const qrn_rms_norm_params &p)
-{
-    constexpr int R = QRN_NORM_RUN / N;
-    const int d = (int)p.shape.d;
-    norm_part<1, N> w;
-    if (p.weight) w.load((const float *)(uintptr_t)p.weight, d);
-#pragma unroll 1
-    for (int64_t r = R * first_row<1>(); r < p.n_rows; r += R * rows_at_once<1>()) {
-        const norm_row first(p, qrn_place_of_row(p.shape, r));
-        norm_part<1, N> s[R], more[R];
+/* R rows that are side by side, and gates, on their way. */
+template <int R, int N> struct run_of_rows {
+    norm_part<1, N> x[R], gate[R];
+
+    __device__ __forceinline__ void ask(const qrn_rms_norm_params &p, const norm_row &first)
+    {
 #pragma unroll
         for (int k = 0; k < R; k++) {
             const norm_row row = first.behind(p, k);
-            s[k].load(row.x, d);
-            if (row.gate) more[k].load(row.gate, d);
+            x[k].load(row.x, (int)p.shape.d);
+            if (row.gate) gate[k].load(row.gate, (int)p.shape.d);
         }
+    }
+    __device__ __forceinline__ void finish(const qrn_rms_norm_params &p, const norm_row &first, const norm_part<1, N> &weight)
+    {
         float scales[R];
-        qrn_rms_scales(s, d, p.eps, scales);
+        qrn_rms_scales(x, (int)p.shape.d, p.eps, scales);
 #pragma unroll
         for (int k = 0; k < R; k++)
-            norm_scaled_row<false>(p, first.behind(p, k), d, s[k], w, more[k], scales[k]);
+            norm_scaled_row<false>(p, first.behind(p, k), (int)p.shape.d, x[k], weight, gate[k], scales[k]);
     }
+};
+
+/* Many short rows of N pieces, whose shape is whole runs: a warp asks for the next run before it does what it has. */
+template <int N> static __device__ __forceinline__ void rms_norm_runs(const qrn_rms_norm_params &p)
+{
+    constexpr int R = QRN_NORM_RUN / N;
+    const int64_t step = R * rows_at_once<1>();
+    norm_part<1, N> w;
+    run_of_rows<R, N> run;
+    int64_t r = R * first_row<1>();
+    if (r >= p.n_rows) return;
+    norm_row at(p, qrn_place_of_row(p.shape, r));
+    if (p.weight) w.load((const float *)(uintptr_t)p.weight, (int)p.shape.d);
+    run.ask(p, at);
+#pragma unroll 1
+    for (r += step; r < p.n_rows; r += step) {
+        const norm_row next(p, qrn_place_of_row(p.shape, r));
+        run_of_rows<R, N> ahead;
+        ahead.ask(p, next);
+        run.finish(p, at, w);
+        run = ahead;
+        at = next;
+    }
+    run.finish(p, at, w);
 }
 
 /* All lanes of a warp go through all of its pieces: rounding takes a whole one.  Where the first row is is worked out
@@ -117,12 +138,12 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_rms_norm_warp4, 256, 3, qrn_rms_norm_params)
     rms_norm<1, 4>(p);
 }
 
-QRN_DEVICE_FUNCTION(qrn_rms_norm_runs1, 256, 3, qrn_rms_norm_params)
+QRN_DEVICE_FUNCTION(qrn_rms_norm_runs1, 256, QRN_NORM_RUN_BLOCKS, qrn_rms_norm_params)
 {
     rms_norm_runs<1>(p);
 }
 
-QRN_DEVICE_FUNCTION(qrn_rms_norm_runs2, 256, 3, qrn_rms_norm_params)
+QRN_DEVICE_FUNCTION(qrn_rms_norm_runs2, 256, QRN_NORM_RUN_BLOCKS, qrn_rms_norm_params)
 {
     rms_norm_runs<2>(p);
 }
