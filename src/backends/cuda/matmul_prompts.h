@@ -11,9 +11,10 @@ bool qrn_cuda_prompts_take(const struct qrn_matmul_params *job, int n_blocks);
 /* Rows of x of a tile. */
 int qrn_cuda_prompts_columns(const struct qrn_matmul_params *job, int n_blocks);
 /* Queues it.  x: its rows, rounded, by boxes of a tile's rows and QRN_PROMPTS_K columns; scratch: for as many floats
- * as a tile has, QRN_PROMPTS_MOST_BLOCKS times; halves: of packed weights of whole groups. */
+ * as a tile has, QRN_PROMPTS_MOST_BLOCKS times; silu: what is made in out's place, gates of packed weights in whole
+ * groups. */
 void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job,
                             const struct qrn_tensor_map *x, CUdeviceptr scratch,
-                            const struct qrn_halves_params *halves, bool weights_stay);
+                            const struct qrn_silu_params *silu, bool weights_stay);
 
 #endif

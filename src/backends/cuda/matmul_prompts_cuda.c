@@ -163,7 +163,7 @@ static int64_t cut_shared(struct qrn_matmul_prompts_params *p, int n_columns)
 
 void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job,
                             const struct qrn_tensor_map *x, CUdeviceptr scratch,
-                            const struct qrn_halves_params *halves, bool weights_stay)
+                            const struct qrn_silu_params *silu, bool weights_stay)
 {
     const int64_t n_blocks = s->cuda->n_multiprocessors;
     const struct cut cut = choose_cut(job, n_blocks);
@@ -173,7 +173,7 @@ void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_p
                                           .sums = scratch,
                                           .handover = s->cuda->handover,
                                           .out_apart = out_apart(job),
-                                          .halves = *halves,
+                                          .silu = *silu,
                                           .n_weight_tiles =
                                               (int32_t)qrn_ceil_div(job->w.n, QRN_PROMPTS_WEIGHTS),
                                           .n_x_tiles = (int32_t)cut.n_x_tiles,
@@ -186,7 +186,7 @@ void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_p
     const int64_t shared = cut_shared(&p, columns_of(cut.form));
     if (!job->w.packed) {
         const struct qrn_tensor_box w = qrn_cuda_box_of_w(job, QRN_PROMPTS_K, QRN_PROMPTS_WEIGHTS);
-        if (halves->n)
+        if (silu->data)
             qrn_cuda_map_halves(s, &w, &p.w);
         else
             qrn_cuda_tensor_map(s, &w, &p.w);

@@ -5,7 +5,7 @@
 #define QUERN_BACKENDS_CUDA_MATMUL_PROMPTS_CUDA_H
 
 #include "backends/cuda/matmul_cuda.h"
-#include "backends/cuda/matmul_halves_cuda.h"
+#include "backends/cuda/matmul_silu_cuda.h"
 #include "backends/cuda/params_cuda.h"
 #include "backends/cuda/tensor_map_cuda.h"
 
@@ -51,7 +51,7 @@ struct qrn_matmul_prompts_params {
     uint64_t handover;            /* whether they are there, uint64_t of each block that takes them [warp],
                                      handover_bytes apart; 0 between launches */
     int64_t out_apart;            /* floats from a row of out to the next */
-    struct qrn_halves_params halves;
+    struct qrn_silu_params silu;
     int32_t n_weight_tiles, n_x_tiles, band; /* band: tiles of x that meet a tile of weights one after the other */
     int32_t n_panels;                        /* of a tile */
     int32_t n_whole;                         /* tiles that blocks take in turn; what is left is shared */

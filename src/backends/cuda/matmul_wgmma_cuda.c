@@ -184,21 +184,21 @@ static void add_parts(struct qrn_cuda_stream *s, const struct qrn_matmul_wgmma_p
 }
 
 static void run_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job,
-                        const struct qrn_halves_params *halves, bool weights_stay)
+                        const struct qrn_silu_params *silu, bool weights_stay)
 {
     struct qrn_tensor_map x;
     qrn_cuda_map_x16(s, job, s->scratch, qrn_cuda_prompts_columns(job, s->cuda->n_multiprocessors),
                      &x);
-    qrn_cuda_queue_prompts(s, job, &x, s->scratch + x_bytes(job), halves, weights_stay);
+    qrn_cuda_queue_prompts(s, job, &x, s->scratch + x_bytes(job), silu, weights_stay);
 }
 
 static void queue(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
-                  const struct qrn_halves_params *halves, bool weights_stay)
+                  const struct qrn_silu_params *silu, bool weights_stay)
 {
     const int n_blocks = s->cuda->n_multiprocessors;
     if (qrn_cuda_rows_of_x(job) == 0 || job->w.n == 0) return;
     if (qrn_cuda_prompts_take(job, n_blocks)) {
-        run_prompts(s, job, halves, weights_stay);
+        run_prompts(s, job, silu, weights_stay);
         return;
     }
     if (qrn_cuda_experts_take(job)) {
@@ -212,7 +212,7 @@ static void queue(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
     struct qrn_matmul_wgmma_params p = {
         .job = *job,
         .out_stride = qrn_one_stride(&job->out_shape, &job->out),
-        .halves = *halves,
+        .silu = *silu,
         .partials = s->scratch + x_bytes(job) + whole(qrn_cuda_slots_bytes(job)),
         .n_work =
             (int32_t)(cut.n_whole + (cut.n_tiles - cut.n_whole) * (cut.n_parts ? cut.n_parts : 2)),
@@ -225,7 +225,7 @@ static void queue(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
         .n_results = n_tokens / 2};
     if (!job->w.packed) {
         const struct qrn_tensor_box box = qrn_cuda_box_of_w(job, QRN_WGMMA_K, QRN_WGMMA_WEIGHTS);
-        if (halves->n)
+        if (silu->data)
             qrn_cuda_map_halves(s, &box, &p.w);
         else
             qrn_cuda_tensor_map(s, &box, &p.w);
@@ -239,51 +239,39 @@ static void queue(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
     add_parts(s, &p);
 }
 
-/* Where it is so in every product that can be, sums are the same with silu_mul and without. */
-static struct qrn_halves_params halves_of(const struct qrn_matmul_params *p, int n_blocks)
-{
-    const int64_t half = p->w.n / 2;
-    if (p->ids || p->n_matrices != 1 || p->w.n % 2) return (struct qrn_halves_params){0};
-    const bool ok = p->w.packed ? half % QRN_PANEL_ROWS == 0 && qrn_cuda_prompts_take(p, n_blocks)
-                                : half % 8 == 0;
-    return (struct qrn_halves_params){.n = ok ? half : 0};
-}
-
 static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
 {
-    const struct qrn_halves_params halves = halves_of(job, s->cuda->n_multiprocessors);
-    queue(s, job, &halves, qrn_cuda_operand_stays(s, "w"));
+    queue(s, job, &(struct qrn_silu_params){0}, qrn_cuda_operand_stays(s, "w"));
 }
 
-/* Nothing (n 0) where there are no halves, or silu_mul has no such rows. */
-static struct qrn_halves_params silu_of(const struct qrn_matmul_params *p, int n_blocks,
-                                        const struct qrn_silu_mul_args *silu)
+static struct qrn_silu_params silu_of(const struct qrn_silu_mul_args *silu)
 {
     const struct qrn_rows_shape shape = qrn_rows_shape(&silu->out);
     const struct qrn_rows rows = qrn_rows(&silu->out);
-    struct qrn_halves_params halves = halves_of(p, n_blocks);
-    halves.silu = rows.data;
-    halves.silu_stride = qrn_one_stride(&shape, &rows);
-    if (halves.silu_stride <= 0 || (rows.data | (uint64_t)halves.silu_stride) % 4) halves.n = 0;
-    return halves;
+    return (struct qrn_silu_params){
+        .data = rows.data, .stride = qrn_one_stride(&shape, &rows), .n_gates = shape.d};
 }
 
 bool qrn_cuda_wgmma_makes_silu(const struct qrn_cuda *cuda, const struct qrn_matmul_args *product,
                                const struct qrn_silu_mul_args *silu)
 {
+    const struct qrn_silu_params made = silu_of(silu);
     struct qrn_matmul_params job;
     (void)qrn_cuda_matmul_job(product, &job);
-    return silu->drops_inputs && silu->out.dtype == QRN_BF16 &&
-           silu_of(&job, cuda->n_multiprocessors, silu).n > 0;
+    if (!silu->drops_inputs || silu->out.dtype != QRN_BF16 || job.n_matrices != 1) return false;
+    if (made.stride <= 0 || (made.data | (uint64_t)made.stride) % 4) return false;
+    if (!job.w.packed) return made.n_gates % 8 == 0;
+    return made.n_gates % QRN_PANEL_ROWS == 0 &&
+           qrn_cuda_prompts_take(&job, cuda->n_multiprocessors);
 }
 
 void qrn_cuda_wgmma_silu(struct qrn_cuda_stream *s, const struct qrn_matmul_args *product,
                          const struct qrn_silu_mul_args *silu, bool weights_stay)
 {
+    const struct qrn_silu_params made = silu_of(silu);
     struct qrn_matmul_params job;
     (void)qrn_cuda_matmul_job(product, &job);
-    const struct qrn_halves_params halves = silu_of(&job, s->cuda->n_multiprocessors, silu);
-    queue(s, &job, &halves, weights_stay);
+    queue(s, &job, &made, weights_stay);
 }
 
 static const char serves[] =

@@ -4,7 +4,7 @@
 #define QUERN_BACKENDS_CUDA_MATMUL_WGMMA_CUDA_H
 
 #include "backends/cuda/matmul_cuda.h"
-#include "backends/cuda/matmul_halves_cuda.h"
+#include "backends/cuda/matmul_silu_cuda.h"
 #include "backends/cuda/params_cuda.h"
 #include "backends/cuda/tensor_map_cuda.h"
 
@@ -24,7 +24,7 @@ struct qrn_matmul_wgmma_params {
     uint64_t x16; /* x as bf16: rows of matrix 0, of matrix 1 ..; by expert sorted slots */
     int64_t n_x16, x16_stride; /* rows, and elements from one to the next */
     int64_t out_stride;        /* bytes from a row of out to the next, all alike; else 0 */
-    struct qrn_halves_params halves; /* of weights in rows, and where out_stride is not 0 */
+    struct qrn_silu_params silu; /* of weights in rows, one matrix */
     uint64_t partials;       /* sums of parts, float [tile][part][result of a thread][thread] */
     int32_t n_work, n_whole; /* pairs of tiles; from n_whole on parts of k, or of x only halves, two for a tile */
     int32_t n_weight_tiles;  /* of a matrix */

@@ -104,7 +104,7 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_exact_params 
 #pragma unroll
         for (int b = 0; b < BLOCKS; b++) {
             const int64_t n = work.weights + first + 64 * b;
-            if (work.n_panels) qrn_store_out_rows<QRN_EXACT_X>(acc[b], qrn_rows_side_by_side(n, p.job.w.n), own_rows);
+            if (work.n_panels) qrn_store_out_rows<QRN_EXACT_X>(acc[b], n, p.job.w.n, own_rows);
             else qrn_store_nan_rows<QRN_EXACT_X>(n, p.job.w.n, own_rows);
         }
     }

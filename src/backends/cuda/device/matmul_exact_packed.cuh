@@ -248,7 +248,7 @@ static __device__ __forceinline__ void qrn_exact_multiplies(const qrn_matmul_exa
         }
         qrn_exact_sums s;
         qrn_exact_sum<dtype>(p, ring_of, form, work.n_panels, (int)work.tile.first % 4, ring, s);
-        qrn_store_out_rows<QRN_EXACT_X>(s.acc, qrn_rows_side_by_side(n, p.job.w.n), own_rows);
+        qrn_store_out_rows<QRN_EXACT_X>(s.acc, n, p.job.w.n, own_rows);
     }
 }
 

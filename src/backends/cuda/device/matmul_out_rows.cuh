@@ -4,7 +4,6 @@
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_MATMUL_OUT_ROWS_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_MATMUL_OUT_ROWS_CUH
 
-#include "backends/cuda/device/matmul_halves.cuh"
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/pipeline.cuh"
 
@@ -19,11 +18,12 @@ static __device__ __forceinline__ void qrn_find_out_rows(const qrn_tile &tile, i
 }
 
 /* Where a thread's first result is: of 64 rows by n_tokens columns c[4 j + e] lies 8 j + e columns on, c[4 j
- * + 2 + e] there and in the thread's second row.  out_rows: from the thread's first column on. */
+ * + 2 + e] there and eight rows below.  out_rows: from the thread's first column on. */
 template <int n_tokens>
-static __device__ __forceinline__ void qrn_store_out_rows(const float (&c)[n_tokens / 2], const qrn_two_rows &at,
+static __device__ __forceinline__ void qrn_store_out_rows(const float (&c)[n_tokens / 2], int64_t n, int64_t n_end,
                                                           const uint64_t *out_rows)
 {
+    const bool first = n < n_end, second = n + 8 < n_end;
 #pragma unroll
     for (int j = 0; j < n_tokens / 8; j += 4) {
         float *rows[8]; /* loaded before any is stored to */
@@ -31,8 +31,8 @@ static __device__ __forceinline__ void qrn_store_out_rows(const float (&c)[n_tok
         for (int i = 0; i < 8; i++) rows[i] = (float *)(uintptr_t)out_rows[8 * (j + i / 2) + i % 2];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            if (rows[i] && at.first) rows[i][at.n] = c[4 * (j + i / 2) + i % 2];
-            if (rows[i] && at.second) rows[i][at.n + at.down] = c[4 * (j + i / 2) + 2 + i % 2];
+            if (rows[i] && first) rows[i][n] = c[4 * (j + i / 2) + i % 2];
+            if (rows[i] && second) rows[i][n + 8] = c[4 * (j + i / 2) + 2 + i % 2];
         }
     }
 }

@@ -41,12 +41,12 @@ static __device__ __forceinline__ void qrn_prompts_copy_x(const qrn_matmul_promp
     }
 }
 
-/* Groups of rows of weights that a team has of a tile: side by side, or one of either half.  Past the last
+/* Groups of rows of weights that a team has of a tile: side by side, or one of gates and one of their ups.  Past the last
  * one: that again. */
 static __device__ __forceinline__ int qrn_prompts_group(const qrn_matmul_prompts_params &p, int weights, int team, int i)
 {
-    if (p.halves.n) {
-        const int n = (int)(p.halves.n / QRN_PANEL_ROWS);
+    if (p.silu.data) {
+        const int n = (int)(p.silu.n_gates / QRN_PANEL_ROWS);
         return min(weights / 2 / QRN_PANEL_ROWS + team, n - 1) + i * n;
     }
     const int last = (int)((p.job.w.n - 1) / QRN_PANEL_ROWS);
@@ -86,23 +86,22 @@ struct qrn_prompts_places {
     qrn_ring_place x, panels;
 };
 
-/* c += 64 rows of weights times N of x, of n panels. */
-template <int dtype, int N>
+/* c += 64 rows of weights times N of x, of n panels; pairs: a thread's two rows are one of gates and the same one of ups. */
+template <int dtype, int N, bool pairs>
 static __device__ __forceinline__ void qrn_prompts_sum(const qrn_matmul_prompts_params &p, const qrn_prompts_shared &s,
                                                        const qrn_panel_form &form, int n, qrn_prompts_places &places,
                                                        float (&c)[N / 2])
 {
     const int panel_bytes = (int)p.job.w.panel_bytes, warp = qrn_warp() % 4;
-    const bool halves = p.halves.n != 0;
-    const uint8_t *panels = (const uint8_t *)s.panels + (halves ? 0 : warp / 2 * panel_bytes);
-    const int first = halves ? 8 * warp : 16 * (warp % 2), down_panel = halves ? panel_bytes : 0, down_row = halves ? 0 : 8;
+    const uint8_t *panels = (const uint8_t *)s.panels + (pairs ? 0 : warp / 2 * panel_bytes);
+    const int first = pairs ? 8 * warp : 16 * (warp % 2), down_panel = pairs ? panel_bytes : 0, down_row = pairs ? 0 : 8;
     int row = first + qrn_lane() / 4, codes = 16 * row + qrn_lane() % 4 * 2, down = down_panel + 16 * down_row;
     uint32_t a[2][4][4];
     int before = -1; /* the stage of x that is still multiplied */
     qrn_hold_shared(panels);
     qrn_hold(row);
     qrn_hold(codes);
-    qrn_hold(down);
+    if (pairs) qrn_hold(down);
 #pragma unroll 1
     for (int i = 0; i < n; i++, places.panels.next(p.n_panel_stages)) {
         const uint8_t *panel = panels + places.panels.at * QRN_PROMPTS_GROUPS * panel_bytes;
@@ -141,7 +140,8 @@ static __device__ __forceinline__ void qrn_prompts_multiply(const qrn_matmul_pro
 #pragma unroll
         for (int j = 0; j < N / 2; j++) c[j] = 0.0f;
         qrn_wgmma_hold(c);
-        qrn_prompts_sum<dtype, N>(p, s, form, piece.end - piece.panel, places, c);
+        if (p.silu.data) qrn_prompts_sum<dtype, N, true>(p, s, form, piece.end - piece.panel, places, c);
+        else qrn_prompts_sum<dtype, N, false>(p, s, form, piece.end - piece.panel, places, c);
         if (piece.panel) qrn_prompts_take_over<N>(p, c);
         if (piece.end < p.n_panels) {
             qrn_prompts_hand_over<N>(p, c);

@@ -27,7 +27,7 @@ static __device__ __forceinline__ void copy_weights(const qrn_matmul_prompts_par
                                                     int row, int k)
 {
     qrn_barrier_arrive_expecting(&s.full[stage], rows_ring<N>::BYTES);
-    if (p.halves.n) qrn_tensor_copy4(s.weights(stage), &p.w, k * QRN_PROMPTS_K, 0, 0, row / 16, &s.full[stage]);
+    if (p.silu.data) qrn_tensor_copy4(s.weights(stage), &p.w, k * QRN_PROMPTS_K, 0, 0, row / 16, &s.full[stage]);
     else qrn_tensor_copy(s.weights(stage), &p.w, k * QRN_PROMPTS_K, row, 0, &s.full[stage]);
 }
 

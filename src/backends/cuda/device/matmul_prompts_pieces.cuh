@@ -13,7 +13,7 @@
 
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/matmul_registers_pieces.cuh"
-#include "backends/cuda/device/matmul_halves.cuh"
+#include "backends/cuda/device/matmul_silu.cuh"
 #include "backends/cuda/device/wgmma.cuh"
 #include "backends/cuda/matmul_prompts_cuda.h"
 
@@ -106,14 +106,14 @@ static __device__ __forceinline__ void qrn_prompts_store_out(const qrn_matmul_pr
                                                          const float (&c)[N / 2])
 {
     const qrn_place_of_results at((int)threadIdx.x);
-    const qrn_two_rows two = qrn_rows_of_halves(p.halves, p.job.w.n, tile.weights, qrn_warp());
-    const int n_left = (int)p.job.most_rows - tile.x - at.first_row, n_rows = two.first ? n_left : 0,
-              n_below = two.second ? n_left : 0;
-    float *to = (float *)(uintptr_t)p.job.out.data + (int64_t)(tile.x + at.first_row) * p.out_apart + two.n;
+    const int n = tile.weights + at.of_tile, n_here = (int)p.job.w.n - n,
+              n_rows = n_here > 0 ? (int)p.job.most_rows - tile.x - at.first_row : 0,
+              n_below = n_here > 8 ? n_rows : 0; /* of which there are results eight rows of weights below */
+    float *to = (float *)(uintptr_t)p.job.out.data + (int64_t)(tile.x + at.first_row) * p.out_apart + n;
 #pragma unroll
     for (int j = 0; j < N / 2; j += j % 2 ? 3 : 1) {
         if (at.row_of(j) < n_rows) to[0] = c[j];
-        if (at.row_of(j) < n_below) to[two.down] = c[j + 2];
+        if (at.row_of(j) < n_below) to[8] = c[j + 2];
         to += (j % 2 ? 7 : 1) * p.out_apart;
     }
 }
@@ -121,8 +121,8 @@ template <int N>
 static __device__ __forceinline__ void qrn_prompts_store(const qrn_matmul_prompts_params &p, const qrn_prompts_tile<N> &tile,
                                                          const float (&c)[N / 2])
 {
-    if (p.halves.silu)
-        qrn_store_silu<N>(p.halves, c, tile.weights / 2 + qrn_warp() * 8, tile.x, (int)p.job.most_rows - tile.x);
+    if (p.silu.data)
+        qrn_store_silu<N>(p.silu, c, tile.weights / 2 + qrn_warp() * 8, tile.x, (int)p.job.most_rows - tile.x);
     else
         qrn_prompts_store_out<N>(p, tile, c);
 }

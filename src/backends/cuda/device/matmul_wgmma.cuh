@@ -25,6 +25,7 @@
 #include "backends/cuda/device/matmul_decode.cuh"
 #include "backends/cuda/device/matmul_job.cuh"
 #include "backends/cuda/device/matmul_out_rows.cuh"
+#include "backends/cuda/device/matmul_silu.cuh"
 #include "backends/cuda/device/wgmma.cuh"
 #include "backends/cuda/matmul_wgmma_cuda.h"
 
@@ -107,7 +108,7 @@ static __device__ __forceinline__ void qrn_wgmma_copy_stage(const qrn_matmul_wgm
     qrn_barrier_arrive_expecting(full, packed ? x_bytes : qrn_wgmma_stage_bytes(n_tokens));
     qrn_tensor_copy(stage, &p.x, step * QRN_WGMMA_K, (int)x_row, 0, full);
     if (packed) return;
-    if (p.halves.n)
+    if (p.silu.data)
         qrn_tensor_copy4(stage + x_bytes, &p.w, step * QRN_WGMMA_K, 0, 0, work.weights / 16, full);
     else
         qrn_tensor_copy(stage + x_bytes, &p.w, step * QRN_WGMMA_K, work.weights, (int)work.tile.matrix,
@@ -243,15 +244,13 @@ static __device__ __forceinline__ void qrn_wgmma_multiply_tile(const qrn_matmul_
                                                                const qrn_wgmma_work &work, int thread,
                                                                qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> &ring)
 {
-    constexpr bool packed = qrn_form_of(dtype).bits != 0;
+    const int64_t n = (int64_t)work.weights + thread / 32 * 16 + qrn_lane() / 4;
     float c[n_columns / 2];
     qrn_wgmma_sum<dtype, n_tokens, n_columns>(s, work.steps, thread / 128, ring, c);
-    if (!packed && p.halves.silu)
-        qrn_store_silu<n_columns>(p.halves, c, work.weights / 2 + thread / 32 * 8, work.tile.first, work.tile.n_rows);
+    if (qrn_form_of(dtype).bits == 0 && p.silu.data)
+        qrn_store_silu<n_columns>(p.silu, c, work.weights / 2 + thread / 32 * 8, work.tile.first, work.tile.n_rows);
     else
-        qrn_store_out_rows<n_columns>(
-            c, qrn_rows_of_halves(packed ? qrn_halves_params{} : p.halves, p.job.w.n, work.weights, thread / 32),
-            s.out_rows + qrn_lane() % 4 * 2);
+        qrn_store_out_rows<n_columns>(c, n, p.job.w.n, s.out_rows + qrn_lane() % 4 * 2);
 }
 
 template <int dtype, int n_tokens>

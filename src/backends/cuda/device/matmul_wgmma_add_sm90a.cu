@@ -19,18 +19,19 @@ QRN_DEVICE_FUNCTION(qrn_matmul_wgmma_add, 256, 4, qrn_matmul_wgmma_params)
 #pragma unroll
         for (int j = 0; j < EACH; j++) sum[j] += from[j * APART];
     }
-    if (p.halves.silu) {
+    if (p.silu.data) {
         const int gate = work.weights / 2 + qrn_warp() * 8, row = first / 4 * 8;
         const uint32_t two = qrn_silu_of_eight(sum);
-        if (row + lane / 4 < work.tile.n_rows && gate < p.halves.n)
-            *(uint32_t *)qrn_silu_place(p.halves, work.tile.first + row, gate) = two;
+        if (row + lane / 4 < work.tile.n_rows && gate < p.silu.n_gates)
+            *(uint32_t *)qrn_silu_place(p.silu, work.tile.first + row, gate) = two;
         return;
     }
-    const qrn_two_rows two = qrn_rows_of_halves(p.halves, p.job.w.n, work.weights, qrn_warp());
+    const int64_t n = (int64_t)work.weights + qrn_warp() * 16 + lane / 4;
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
         const int c = first + j, row = 8 * (c / 4) + lane % 4 * 2 + c % 2;
-        if (row >= work.tile.n_rows || !(c % 4 / 2 ? two.second : two.first)) continue;
-        ((float *)(uintptr_t)qrn_wgmma_out_row(p, work.tile, row))[two.n + c % 4 / 2 * two.down] = sum[j];
+        const int64_t at = n + c % 4 / 2 * 8;
+        if (row >= work.tile.n_rows || at >= p.job.w.n) continue;
+        ((float *)(uintptr_t)qrn_wgmma_out_row(p, work.tile, row))[at] = sum[j];
     }
 }

@@ -21,14 +21,15 @@ static __device__ __forceinline__ uint16_t qrn_bf16_of_float(float f)
 /* Of two, a in the lower half; the instruction loses what NaNs carry. */
 static __device__ __forceinline__ uint32_t qrn_bf16_of_two(float a, float b)
 {
-#ifndef QRN_EMULATED
-    if (a == a && b == b) {
-        uint32_t two;
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(b), "f"(a));
-        return two;
-    }
-#endif
+#ifdef QRN_EMULATED
     return qrn_bf16_of_float(a) | (uint32_t)qrn_bf16_of_float(b) << 16;
+#else
+    uint32_t two;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(b), "f"(a));
+    if (a != a) two = (two & 0xffff0000u) | __float_as_uint(a) >> 16 | 0x40u;
+    if (b != b) two = (two & 0xffffu) | (__float_as_uint(b) & 0xffff0000u) | 0x400000u;
+    return two;
+#endif
 }
 
 #ifdef QRN_EMULATED
