@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A joint: ssm_conv_history, l2_norm of q and k, gdn_gates and the rounding of q, k and v that gdn_open_chunk begins with, of many
- * tokens.  Bound by memory: channels come once as floats and go once as bf16, 1.5 times a float's bytes, where the launches of the steps
- * move 5. */
+ * tokens.  Channels come once as floats and go once as bf16, 1.5 times a float's bytes, where the launches of the steps move 5; bound by
+ * the chain of a row's norm, of which four are side by side, and by how many rows on their way there are registers for. */
 #include "backends/cuda/device/gdn_inputs.cuh"
 #include "backends/cuda/device/wgmma.cuh"
 

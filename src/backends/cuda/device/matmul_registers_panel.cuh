@@ -20,7 +20,8 @@ static __device__ __forceinline__ constexpr float qrn_registers_unit()
 
 /* --- codes --- */
 
-/* Halfword t of vector i of a panel's codes and the one 8 bytes on, of the lane's row or 8 below, or where its second row is. */
+/* Halfword t of vector i of a panel's codes and the one 8 bytes on, of the lane's row and its second one, 8 below unless it is in
+ * another panel. */
 struct qrn_halfwords {
     const uint8_t *codes; /* of the lane */
     int down_bytes = 128;

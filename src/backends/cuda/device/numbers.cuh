@@ -125,7 +125,7 @@ static __device__ __forceinline__ float qrn_near_inverse(float x)
 #endif
 }
 
-/* To about two units of the last place; 0 below -87.33, NaN stays as it is.  In few instructions, and without a
+/* To within 2^-21 of it; 0 below -87.33, NaN stays as it is.  In few instructions, and without a
  * branch: in a launch of a few blocks each one has to come from memory before it runs, and products have as many to make as tensor
  * cores leave time for.  -x / ln 2 is t + rest, where log2(e) is 1.44269502 + 1.926e-8. */
 static __device__ __forceinline__ float qrn_sigmoid(float x)
