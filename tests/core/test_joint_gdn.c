@@ -12,6 +12,7 @@ enum oddity {
     NONE,
     GATES_IN_PLACE, /* g is a, beta is b: the chunk stays a launch of its own */
     TABLES_APART,   /* gdn_open_chunk has positions of its own: likewise */
+    GATES_OVER_V,   /* g lies among channels: no joint */
     NORM_OF_K,      /* q is not normed: likewise */
     NORM_ELSEWHERE, /* no joint */
     X_IS_WRITTEN,   /* x of the gates' product is what the convolution makes: that stays a launch */
@@ -119,6 +120,7 @@ static const struct row rows[] = {
     {2, 4, QRN_HEADS_BLOCK, 3, TABLES_APART, INPUTS, {1, 1, 1}, {5, -1, 64}, "inputs, no position"},
     {2, 4, QRN_HEADS_BLOCK, 11, GATES_IN_PLACE, INPUTS, {1}, {5}, "gates in place"},
     {2, 4, QRN_HEADS_BLOCK, 11, TABLES_APART, INPUTS, {1}, {5}, "other positions"},
+    {2, 4, QRN_HEADS_BLOCK, 11, GATES_OVER_V, 0, {1}, {5}, "g among v"},
     {2, 4, QRN_HEADS_BLOCK, 11, NORM_OF_K, INPUTS, {1}, {5}, "half of them normed"},
     {2, 4, QRN_HEADS_BLOCK, 11, NORM_ELSEWHERE, 0, {1}, {5}, "normed elsewhere"},
     {4, 8, QRN_HEADS_BLOCK, 11, NONE, PRODUCT, {1}, {70}, "F32", A_FIRST, QRN_F32, 1100},
@@ -267,6 +269,8 @@ static const struct row prompt_rows[] = {
     {HEADS(1, 2, BLOCK), .drops = true, .n_saved = 0, .lengths = {66}, .why = "not rounded"},
     {HEADS(1, 2, BLOCK), PROMPT, .oddity = TABLES_APART, .n_saved = 0, .lengths = {66},
      .why = "prompts, other positions"},
+    {HEADS(1, 2, BLOCK), PROMPT, .oddity = GATES_OVER_V, .n_saved = 0, .lengths = {66},
+     .why = "prompts, g among v"},
     {HEADS(2, 2, BLOCK), PROMPT, .oddity = NORM_OF_K, .n_saved = 0, .lengths = {66},
      .why = "prompts, half of them normed"},
     {HEADS(1, 2, BLOCK), PROMPT, .oddity = NORM_ELSEWHERE, .n_saved = 0, .lengths = {66},
@@ -439,6 +443,7 @@ static void make(struct joint_test *j, const struct row *z, struct call *c)
     float *a_scale = joint_test_at(j, c->gates.a_scale.data);
     for (int64_t h = 0; h < z->n_v; h++) a_scale[h] = a_scale[h] > 0.0f ? -a_scale[h] : a_scale[h];
     if (z->oddity == GATES_IN_PLACE) c->gates.g = c->gates.a, c->gates.beta = c->gates.b;
+    if (z->oddity == GATES_OVER_V) c->gates.g = qrn_tensor_slice(out, 1, 2 * z->n_k * D, z->n_v);
     if (z->oddity == NORM_OF_K) c->norm.x = c->norm.out = qrn_tensor_slice(qk, 1, 0, z->n_k);
     if (z->oddity == NORM_ELSEWHERE) c->norm.out = joint_test_poison(j, QRN_F32, 3, qk.shape);
     c->chunk = (struct qrn_gdn_open_chunk_args){

@@ -15,6 +15,9 @@ static int pieces_of_run(const struct qrn_cuda *cuda, const struct qrn_elementwi
     return p->shape.d % 512 ? 2 : 4;
 }
 
+/* Blocks of a multiprocessor. */
+enum { AT_ONCE = 4 };
+
 /* of: a function for pieces one by one, for two and for four.  Tensors without gaps are one long row: fewer pieces are cut
  * short. */
 static void launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function of[3],
@@ -31,10 +34,10 @@ static void launch(struct qrn_cuda_stream *s, const struct qrn_cuda_function of[
     p.pieces_per_row = qrn_pieces_per_row(&p.shape);
     p.n_pieces = qrn_n_rows(&p.shape) * p.pieces_per_row;
     const int n = pieces_of_run(s->cuda, &p, (const struct qrn_tensor *const[]){x, y, out});
-    qrn_cuda_launch(s, &of[n / 2],
-                    n > 1 ? qrn_grid_that_stays(p.n_pieces / n, s->cuda->n_multiprocessors)
-                          : qrn_grid_of_warps(p.n_pieces),
-                    &p);
+    const int64_t most = AT_ONCE * (int64_t)s->cuda->n_multiprocessors;
+    qrn_cuda_launch(
+        s, &of[n / 2],
+        n > 1 ? qrn_grid_that_stays(p.n_pieces / n, most) : qrn_grid_of_warps(p.n_pieces), &p);
 }
 
 /* ELEMENTWISE(op, first, second): the names of its operands. */

@@ -60,35 +60,34 @@ static bool matches_inputs(const struct qrn_cuda *cuda, const struct qrn_step *s
            qrn_cuda_are_joined(steps, 3, passed, 2);
 }
 
-/* Whether gdn_open_chunk takes what the three steps before it make, and no more. */
+/* Whether gdn_open_chunk takes what the three steps before it make, and no more.  Of that gates and channels are apart. */
 static bool chunk_matches(const struct run_of *r)
 {
+    static const struct qrn_operand written = {.access = QRN_WRITES};
     const struct qrn_gdn_open_chunk_args *a = r->chunk;
     const int64_t n_k = a->q.shape[1], n_v = a->v.shape[1];
     return r->norm->x.shape[1] == 2 * n_k && r->conv->out.shape[1] == (2 * n_k + n_v) * D &&
            are_heads(&a->q, &r->conv->out, 0, n_k) && are_heads(&a->k, &r->conv->out, n_k, n_k) &&
            are_heads(&a->v, &r->conv->out, 2 * n_k, n_v) && qrn_same_view(&a->g, &r->gates->g) &&
            qrn_same_view(&a->beta, &r->gates->beta) &&
+           qrn_are_apart(&written, &a->g, &written, &r->conv->out) &&
+           qrn_are_apart(&written, &a->beta, &written, &r->conv->out) &&
            qrn_same_view(&a->seq_begin, &r->conv->seq_begin) &&
            qrn_same_view(&a->position, &r->conv->position);
 }
 
 /* Blocks of several heads read what the gates are made of, and the ring: neither may be written where it
- * is read.  Of what is passed on, gates and channels are apart. */
+ * is read. */
 static bool matches_token(const struct qrn_cuda *cuda, const struct qrn_step *steps)
 {
     const struct run_of r = run_of(steps, true);
     const struct qrn_gdn_open_chunk_args *a = r.chunk;
-    static const struct qrn_operand written = {.access = QRN_WRITES};
     const struct qrn_tensor *const passed[] = {&r.conv->out, &r.norm->x, &a->q,   &a->k,
                                                &a->v,        &a->g,      &a->beta};
     return inputs_match(&r) && r.conv->out.shape[0] <= MOST_TOKENS &&
            qrn_cuda_gdn_is_few(a, cuda->n_multiprocessors) && r.conv->n_history >= LEAST_RING &&
            chunk_matches(&r) && r.gates->g.data != r.gates->a.data &&
-           r.gates->beta.data != r.gates->b.data &&
-           qrn_are_apart(&written, &a->g, &written, &r.conv->out) &&
-           qrn_are_apart(&written, &a->beta, &written, &r.conv->out) &&
-           qrn_cuda_are_joined(steps, 4, passed, 7);
+           r.gates->beta.data != r.gates->b.data && qrn_cuda_are_joined(steps, 4, passed, 7);
 }
 
 /* Of many tokens, whose q, k and v are rounded in any case. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Joints: one launch for a run of recorded steps, where what one step writes is what the next one reads.
  *
- * A joint gives what the launches of its steps would have given, to the bit, but for a product in any order, which it may sum in
- * another one: all that their ops write is
- * written, but for what a step says that nobody reads again (drops_inputs of silu_mul).  It is found when steps are queued together, by the kernels that were chosen for them: so
- * all that those support is known of the arguments. */
+ * A joint gives what the launches of its steps would have given, to the bit, but for a product in any order, which it may
+ * sum in another one: all that their ops write is written, but for what a step says that nobody reads again (drops_inputs
+ * of silu_mul and gdn_open_chunk).  It is found when steps are queued together, by the kernels that were chosen for them:
+ * so all that those support is known of the arguments. */
 #ifndef QUERN_BACKENDS_CUDA_JOINTS_H
 #define QUERN_BACKENDS_CUDA_JOINTS_H
 

@@ -95,10 +95,9 @@ static bool launch_runs(struct qrn_cuda_stream *s, const struct qrn_rms_norm_par
                                           two = {qrn_cuda_image_norm_registers, "qrn_rms_norm_runs2", 0};
     const int64_t n = qrn_cuda_norm_run(s->cuda, &p->shape);
     if (n == 1 || p->residual.data || p->sum.data) return false;
-    struct qrn_cuda_grid grid = qrn_grid_of_warps(p->n_rows / n);
-    const int64_t most = (int64_t)QRN_NORM_RUN_BLOCKS * s->cuda->n_multiprocessors;
-    if (grid.n_blocks > most) grid.n_blocks = most;
-    qrn_cuda_launch(s, p->shape.d <= 128 ? &one : &two, grid, p);
+    const int64_t most = QRN_NORM_RUN_BLOCKS * (int64_t)s->cuda->n_multiprocessors;
+    qrn_cuda_launch(s, p->shape.d <= 128 ? &one : &two, qrn_grid_that_stays(p->n_rows / n, most),
+                    p);
     return true;
 }
 

@@ -63,9 +63,8 @@ struct qrn_cuda_grid qrn_grid_of_warps(int64_t n_warps)
     return (struct qrn_cuda_grid){.n_blocks = n < most ? n : most, .n_threads = QRN_THREADS};
 }
 
-struct qrn_cuda_grid qrn_grid_that_stays(int64_t n_warps, int n_multiprocessors)
+struct qrn_cuda_grid qrn_grid_that_stays(int64_t n_warps, int64_t most)
 {
-    const int64_t most = 4 * (int64_t)n_multiprocessors;
     struct qrn_cuda_grid grid = qrn_grid_of_warps(n_warps);
     if (grid.n_blocks > most) grid.n_blocks = most;
     return grid;

@@ -41,8 +41,8 @@ static inline int64_t qrn_pieces_per_row(const struct qrn_rows_shape *s)
 
 /* Blocks of QRN_WARPS warps for n_warps pieces of work; device code strides over what is left. */
 struct qrn_cuda_grid qrn_grid_of_warps(int64_t n_warps);
-/* The same with no more blocks of much to do than multiprocessors have room for at once. */
-struct qrn_cuda_grid qrn_grid_that_stays(int64_t n_warps, int n_multiprocessors);
+/* The same with no more than `most` blocks, as many as multiprocessors have room for at once. */
+struct qrn_cuda_grid qrn_grid_that_stays(int64_t n_warps, int64_t most);
 
 /* Whether n pieces, or short rows, are so many that memory bounds them, not latency. */
 static inline bool qrn_are_many(int64_t n, int n_multiprocessors)

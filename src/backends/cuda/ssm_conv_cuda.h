@@ -8,8 +8,8 @@
 
 QRN_PARAMS_BEGIN
 
-/* Tokens of a tile, powers of two: with the taps before it, one in 23 rows is read twice for four
- * taps and the largest tile; the smallest gives few tokens many blocks. */
+/* Tokens of a tile, powers of two but in rounds (qrn_cuda_ssm_conv_history_round): with the taps before it, one in 23 rows is
+ * read twice for four taps and a tile of the most; the smallest gives few tokens many blocks. */
 enum {
     QRN_CONV_TILE = 32, /* of the kernel for any taps */
     QRN_CONV_MAX_TAPS = QRN_CONV_TILE,
