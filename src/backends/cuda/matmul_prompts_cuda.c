@@ -26,18 +26,23 @@ enum {
     WAITING = 12
 };
 
-/* Functions of a type: for tiles of 96, 128 .. 256 rows of x, those of packed weights from 160 on. */
+/* Functions of a type: for tiles of 96, 128 .. 256 rows of x, those of packed weights from 160 on; of each one, and the same
+ * with silu_mul of gates and ups. */
 enum { N_FORMS = 6 };
-#define PROMPTS_OF(file, NAME, N)                                                        \
-    {                                                                                    \
-        qrn_cuda_image_matmul_prompts_##file##_sm90a, "qrn_matmul_prompts" #N "_" #NAME, \
-            QRN_PROMPTS_MOST_SHARED                                                      \
+#define PROMPTS_OF(file, NAME, N)                                                                 \
+    {                                                                                             \
+        {qrn_cuda_image_matmul_prompts_##file##_sm90a, "qrn_matmul_prompts" #N "_" #NAME,         \
+         QRN_PROMPTS_MOST_SHARED},                                                                \
+        {                                                                                         \
+            qrn_cuda_image_matmul_prompts_##file##_sm90a, "qrn_matmul_prompts_silu" #N "_" #NAME, \
+                QRN_PROMPTS_MOST_SHARED                                                           \
+        }                                                                                         \
     }
 #define WIDE(file, NAME)                                                                         \
     [2] = PROMPTS_OF(file, NAME, 160), PROMPTS_OF(file, NAME, 192), PROMPTS_OF(file, NAME, 224), \
     PROMPTS_OF(file, NAME, 256)
 #define PROMPTS(file, NAME) [QRN_##NAME] = {WIDE(file, NAME)}
-static const struct qrn_cuda_function prompts_of[QRN_DTYPE_COUNT][N_FORMS] = {
+static const struct qrn_cuda_function prompts_of[QRN_DTYPE_COUNT][N_FORMS][2] = {
     [QRN_BF16] = {PROMPTS_OF(bf16, BF16, 96), PROMPTS_OF(bf16, BF16, 128), WIDE(bf16, BF16)},
     PROMPTS(blocks, Q4_0),
     PROMPTS(blocks, Q4_1),
@@ -111,7 +116,7 @@ static struct cut choose_cut(const struct qrn_matmul_params *p, int64_t n_blocks
     struct cut best = {0};
     int64_t least = INT64_MAX;
     for (int form = 0; form < N_FORMS; form++) {
-        if (!prompts_of[p->w.dtype][form].name) continue;
+        if (!prompts_of[p->w.dtype][form][0].name) continue;
         const int64_t n_x = qrn_ceil_div(p->most_rows, columns_of(form));
         struct cut cut = {form, n_x, n_x * qrn_ceil_div(p->w.n, QRN_PROMPTS_WEIGHTS), 0};
         const int64_t time = time_of(p, n_blocks, &cut);
@@ -125,7 +130,7 @@ static struct cut choose_cut(const struct qrn_matmul_params *p, int64_t n_blocks
 bool qrn_cuda_prompts_take(const struct qrn_matmul_params *job, int n_blocks)
 {
     if (!job->any_order || job->ids || job->n_matrices != 1) return false;
-    if (!prompts_of[job->w.dtype][N_FORMS - 1].name || out_apart(job) == 0) return false;
+    if (!prompts_of[job->w.dtype][N_FORMS - 1][0].name || out_apart(job) == 0) return false;
     if (job->w.packed && job->most_rows < LEAST_ROWS) return false;
     if (n_blocks > QRN_PROMPTS_MOST_BLOCKS) return false;
     if (job->w.k >= INT32_MAX / 2 || job->w.n >= INT32_MAX / 2 || job->most_rows >= INT32_MAX / 2)
@@ -192,7 +197,7 @@ void qrn_cuda_queue_prompts(struct qrn_cuda_stream *s, const struct qrn_matmul_p
             qrn_cuda_tensor_map(s, &w, &p.w);
         if (weights_stay) p.n_early = qrn_prompts_rows_stages(columns_of(cut.form));
     }
-    qrn_cuda_launch(s, &prompts_of[job->w.dtype][cut.form],
+    qrn_cuda_launch(s, &prompts_of[job->w.dtype][cut.form][silu->data != 0],
                     (struct qrn_cuda_grid){.n_blocks = n_blocks,
                                            .n_threads = QRN_PROMPTS_THREADS,
                                            .shared_bytes = (unsigned)shared},

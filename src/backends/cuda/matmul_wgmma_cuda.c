@@ -33,6 +33,10 @@ static const struct qrn_cuda_function tiles[QRN_DTYPE_COUNT][2] = {
     TILES(mlx, MLX_Q6),  TILES(mlx, MLX_Q8),
 };
 
+static const struct qrn_cuda_function silu_tiles[2] = {
+    {qrn_cuda_image_matmul_wgmma_bf16_sm90a, "qrn_matmul_wgmma_silu128_BF16", MOST_SHARED},
+    {qrn_cuda_image_matmul_wgmma_bf16_sm90a, "qrn_matmul_wgmma_silu256_BF16", MOST_SHARED}};
+
 static int64_t weight_tiles(const struct qrn_matmul_params *p)
 {
     return (p->w.n + QRN_WGMMA_WEIGHTS - 1) / QRN_WGMMA_WEIGHTS;
@@ -231,11 +235,12 @@ static void queue(struct qrn_cuda_stream *s, struct qrn_matmul_params *job,
             qrn_cuda_tensor_map(s, &box, &p.w);
     }
     qrn_cuda_map_x16(s, job, s->scratch, n_tokens, &p.x);
-    qrn_cuda_launch(s, &tiles[job->w.dtype][n_tokens == 256],
-                    (struct qrn_cuda_grid){.n_blocks = p.n_work < n_blocks ? p.n_work : n_blocks,
-                                           .n_threads = N_THREADS,
-                                           .shared_bytes = (unsigned)shared_bytes(job, n_tokens)},
-                    &p);
+    qrn_cuda_launch(
+        s, silu->data ? &silu_tiles[n_tokens == 256] : &tiles[job->w.dtype][n_tokens == 256],
+        (struct qrn_cuda_grid){.n_blocks = p.n_work < n_blocks ? p.n_work : n_blocks,
+                               .n_threads = N_THREADS,
+                               .shared_bytes = (unsigned)shared_bytes(job, n_tokens)},
+        &p);
     add_parts(s, &p);
 }
 

@@ -41,18 +41,19 @@ static __device__ __forceinline__ void qrn_prompts_copy_x(const qrn_matmul_promp
     }
 }
 
-/* Groups of rows of weights that a team has of a tile: side by side, or one of gates and one of their ups.  Past the last
- * one: that again. */
+/* Groups of rows of weights that a team has of a tile: side by side, or for silu one of gates and one of their ups.  Past the
+ * last one: that again. */
+template <bool silu>
 static __device__ __forceinline__ int qrn_prompts_group(const qrn_matmul_prompts_params &p, int weights, int team, int i)
 {
-    if (p.silu.data) {
+    if (silu) {
         const int n = (int)(p.silu.n_gates / QRN_PANEL_ROWS);
         return min(weights / 2 / QRN_PANEL_ROWS + team, n - 1) + i * n;
     }
     const int last = (int)((p.job.w.n - 1) / QRN_PANEL_ROWS);
     return min(weights / QRN_PANEL_ROWS + team * QRN_PROMPTS_GROUPS + i, last);
 }
-template <int N>
+template <int N, bool silu>
 static __device__ __forceinline__ void qrn_prompts_copy_panels(const qrn_matmul_prompts_params &p,
                                                                const qrn_prompts_shared &s, int team)
 {
@@ -64,7 +65,7 @@ static __device__ __forceinline__ void qrn_prompts_copy_panels(const qrn_matmul_
         const uint8_t *from[GROUPS];
 #pragma unroll
         for (int i = 0; i < GROUPS; i++)
-            from[i] = qrn_panel_at(p.job.w, 0, qrn_prompts_group(p, weights, team, i), piece.panel);
+            from[i] = qrn_panel_at(p.job.w, 0, qrn_prompts_group<silu>(p, weights, team, i), piece.panel);
 #pragma unroll 1
         for (int k = piece.panel; k < piece.end; k++, ring.next(p.n_panel_stages)) {
             char *to = s.panels + ring.at * GROUPS * panel_bytes;
@@ -130,7 +131,7 @@ static __device__ __forceinline__ void qrn_prompts_sum(const qrn_matmul_prompts_
     if (qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(&s.x_empty[before]);
 }
 
-template <int dtype, int N>
+template <int dtype, int N, bool silu>
 static __device__ __forceinline__ void qrn_prompts_multiply(const qrn_matmul_prompts_params &p, const qrn_prompts_shared &s)
 {
     const qrn_panel_form form = qrn_panel_form_of(dtype, p.job.w);
@@ -140,8 +141,7 @@ static __device__ __forceinline__ void qrn_prompts_multiply(const qrn_matmul_pro
 #pragma unroll
         for (int j = 0; j < N / 2; j++) c[j] = 0.0f;
         qrn_wgmma_hold(c);
-        if (p.silu.data) qrn_prompts_sum<dtype, N, true>(p, s, form, piece.end - piece.panel, places, c);
-        else qrn_prompts_sum<dtype, N, false>(p, s, form, piece.end - piece.panel, places, c);
+        qrn_prompts_sum<dtype, N, silu>(p, s, form, piece.end - piece.panel, places, c);
         if (piece.panel) qrn_prompts_take_over<N>(p, c);
         if (piece.end < p.n_panels) {
             qrn_prompts_hand_over<N>(p, c);
@@ -150,11 +150,11 @@ static __device__ __forceinline__ void qrn_prompts_multiply(const qrn_matmul_pro
 #pragma unroll
         for (int j = 0; j < N / 2; j++) c[j] *= qrn_registers_unit();
         qrn_wgmma_hold(c);
-        qrn_prompts_store<N>(p, qrn_prompts_tile<N>(p, piece.tile), c);
+        qrn_prompts_store<N, silu>(p, qrn_prompts_tile<N>(p, piece.tile), c);
     }
 }
 
-template <int dtype, int N>
+template <int dtype, int N, bool silu>
 static __device__ __forceinline__ void qrn_matmul_prompts(const qrn_matmul_prompts_params &p)
 {
     enum { TEAMS = QRN_PROMPTS_TEAMS, OF_TEAM = QRN_PROMPTS_MOST_PANELS };
@@ -183,18 +183,23 @@ static __device__ __forceinline__ void qrn_matmul_prompts(const qrn_matmul_promp
     /* Registers of 384 threads: 64512. */
     if (copier >= 0) {
         qrn_registers_fewer<40>();
-        if (copier < TEAMS && qrn_lane() == 0) qrn_prompts_copy_panels<N>(p, s, team);
+        if (copier < TEAMS && qrn_lane() == 0) qrn_prompts_copy_panels<N, silu>(p, s, team);
         if (copier == TEAMS && qrn_lane() == 0) qrn_prompts_copy_x<N>(p, s);
     } else {
         qrn_registers_more<232>();
-        qrn_prompts_multiply<dtype, N>(p, s);
+        qrn_prompts_multiply<dtype, N, silu>(p, s);
     }
 }
 
-#define QRN_MATMUL_PROMPTS_OF(N, NAME)                                                                     \
-    QRN_DEVICE_FUNCTION(qrn_matmul_prompts##N##_##NAME, QRN_PROMPTS_THREADS, 1, qrn_matmul_prompts_params) \
-    {                                                                                                      \
-        qrn_matmul_prompts<QRN_##NAME, N>(p);                                                              \
+/* Each with a second form, whose results are silu_mul of gates and ups. */
+#define QRN_MATMUL_PROMPTS_OF(N, NAME)                                                                          \
+    QRN_DEVICE_FUNCTION(qrn_matmul_prompts##N##_##NAME, QRN_PROMPTS_THREADS, 1, qrn_matmul_prompts_params)      \
+    {                                                                                                           \
+        qrn_matmul_prompts<QRN_##NAME, N, false>(p);                                                            \
+    }                                                                                                           \
+    QRN_DEVICE_FUNCTION(qrn_matmul_prompts_silu##N##_##NAME, QRN_PROMPTS_THREADS, 1, qrn_matmul_prompts_params) \
+    {                                                                                                           \
+        qrn_matmul_prompts<QRN_##NAME, N, true>(p);                                                             \
     }
 #define QRN_MATMUL_PROMPTS(NAME)     \
     QRN_MATMUL_PROMPTS_OF(160, NAME) \

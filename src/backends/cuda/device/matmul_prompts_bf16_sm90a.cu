@@ -22,31 +22,31 @@ template <int N> struct rows_ring {
 
 /* --- one thread copies --- */
 
-template <int N>
+template <int N, bool silu>
 static __device__ __forceinline__ void copy_weights(const qrn_matmul_prompts_params &p, const rows_ring<N> &s, int stage,
                                                     int row, int k)
 {
     qrn_barrier_arrive_expecting(&s.full[stage], rows_ring<N>::BYTES);
-    if (p.silu.data) qrn_tensor_copy4(s.weights(stage), &p.w, k * QRN_PROMPTS_K, 0, 0, row / 16, &s.full[stage]);
+    if (silu) qrn_tensor_copy4(s.weights(stage), &p.w, k * QRN_PROMPTS_K, 0, 0, row / 16, &s.full[stage]);
     else qrn_tensor_copy(s.weights(stage), &p.w, k * QRN_PROMPTS_K, row, 0, &s.full[stage]);
 }
 
 /* Weights of the first stages that do not wait for the launch's turn; returns of how many. */
-template <int N>
+template <int N, bool silu>
 static __device__ __forceinline__ int copy_early(const qrn_matmul_prompts_params &p, const rows_ring<N> &s)
 {
     qrn_prompts_pieces piece(p);
     if (!piece.next(p)) return 0;
     const int n = min(p.n_early, 2 * (piece.end - piece.panel)), row = qrn_prompts_tile<N>(p, piece.tile).weights;
-    for (int i = 0; i < n; i++) copy_weights<N>(p, s, i, row, 2 * piece.panel + i);
+    for (int i = 0; i < n; i++) copy_weights<N, silu>(p, s, i, row, 2 * piece.panel + i);
     return n;
 }
 
-template <int N>
+template <int N, bool silu>
 static __device__ __forceinline__ void copies(const qrn_matmul_prompts_params &p, const rows_ring<N> &s)
 {
     qrn_ring<rows_ring<N>::STAGES> ring;
-    int n_early = copy_early<N>(p, s);
+    int n_early = copy_early<N, silu>(p, s);
     qrn_grid_waits();
     for (qrn_prompts_pieces piece(p); piece.next(p);) {
         const qrn_prompts_tile<N> tile(p, piece.tile);
@@ -56,7 +56,7 @@ static __device__ __forceinline__ void copies(const qrn_matmul_prompts_params &p
                 n_early--;
             } else {
                 qrn_barrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
-                copy_weights<N>(p, s, ring.stage, tile.weights, k);
+                copy_weights<N, silu>(p, s, ring.stage, tile.weights, k);
             }
             qrn_tensor_copy(s.x(ring.stage), &p.x, k * QRN_PROMPTS_K, tile.x, 0, &s.full[ring.stage]);
         }
@@ -87,7 +87,7 @@ static __device__ __forceinline__ void sum_up(const rows_ring<N> &s, int n, qrn_
     if (qrn_lane() < QRN_WARP_ARRIVALS) qrn_barrier_arrive(&s.empty[before]);
 }
 
-template <int N>
+template <int N, bool silu>
 static __device__ __forceinline__ void multiplies(const qrn_matmul_prompts_params &p, const rows_ring<N> &s)
 {
     qrn_ring<rows_ring<N>::STAGES> ring;
@@ -99,11 +99,11 @@ static __device__ __forceinline__ void multiplies(const qrn_matmul_prompts_param
         sum_up<N>(s, 2 * (piece.end - piece.panel), ring, c);
         if (piece.panel) qrn_prompts_take_over<N>(p, c);
         if (piece.end < p.n_panels) qrn_prompts_hand_over<N>(p, c);
-        else qrn_prompts_store<N>(p, qrn_prompts_tile<N>(p, piece.tile), c);
+        else qrn_prompts_store<N, silu>(p, qrn_prompts_tile<N>(p, piece.tile), c);
     }
 }
 
-template <int N> static __device__ __forceinline__ void matmul_rows(const qrn_matmul_prompts_params &p)
+template <int N, bool silu> static __device__ __forceinline__ void matmul_rows(const qrn_matmul_prompts_params &p)
 {
     enum { MULTIPLIERS = QRN_PROMPTS_MULTIPLIERS / 32, STAGES = rows_ring<N>::STAGES };
     QRN_DYNAMIC_SHARED(char, memory);
@@ -120,19 +120,22 @@ template <int N> static __device__ __forceinline__ void matmul_rows(const qrn_ma
     /* Registers of 384 threads: 64512. */
     if (qrn_warp() >= MULTIPLIERS) {
         qrn_registers_fewer<40>();
-        if (threadIdx.x == QRN_PROMPTS_MULTIPLIERS) copies<N>(p, s);
+        if (threadIdx.x == QRN_PROMPTS_MULTIPLIERS) copies<N, silu>(p, s);
     } else {
         qrn_registers_more<232>();
         qrn_grid_waits();
-        multiplies<N>(p, s);
+        multiplies<N, silu>(p, s);
     }
 }
 
-#define MATMUL_ROWS(N)                                                                                           \
-    QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_prompts##N##_BF16, QRN_PROMPTS_THREADS, 1, qrn_matmul_prompts_params) \
-    {                                                                                                            \
-        matmul_rows<N>(p);                                                                                       \
+#define MATMUL_ROWS_NAMED(NAME, N, silu)                                                     \
+    QRN_DEVICE_FUNCTION_EARLY(NAME##N##_BF16, QRN_PROMPTS_THREADS, 1, qrn_matmul_prompts_params) \
+    {                                                                                        \
+        matmul_rows<N, silu>(p);                                                             \
     }
+#define MATMUL_ROWS(N)                                  \
+    MATMUL_ROWS_NAMED(qrn_matmul_prompts, N, false)     \
+    MATMUL_ROWS_NAMED(qrn_matmul_prompts_silu, N, true)
 MATMUL_ROWS(96)
 MATMUL_ROWS(128)
 MATMUL_ROWS(160)

@@ -117,11 +117,11 @@ static __device__ __forceinline__ void qrn_prompts_store_out(const qrn_matmul_pr
         to += (j % 2 ? 7 : 1) * p.out_apart;
     }
 }
-template <int N>
+template <int N, bool silu>
 static __device__ __forceinline__ void qrn_prompts_store(const qrn_matmul_prompts_params &p, const qrn_prompts_tile<N> &tile,
                                                          const float (&c)[N / 2])
 {
-    if (p.silu.data)
+    if (silu)
         qrn_store_silu<N>(p.silu, c, tile.weights / 2 + qrn_warp() * 8, tile.x, (int)p.job.most_rows - tile.x);
     else
         qrn_prompts_store_out<N>(p, tile, c);

@@ -96,8 +96,8 @@ static __device__ __forceinline__ uint64_t qrn_wgmma_out_row(const qrn_matmul_wg
 
 /* --- four warps copy and decode --- */
 
-/* One thread: x of a stage, and weights in rows. */
-template <int dtype, int n_tokens>
+/* One thread: x of a stage, and weights in rows, for silu of gates and ups in turn. */
+template <int dtype, int n_tokens, bool silu>
 static __device__ __forceinline__ void qrn_wgmma_copy_stage(const qrn_matmul_wgmma_params &p,
                                                             const qrn_wgmma_work &work, int step, char *stage,
                                                             qrn_barrier *full)
@@ -108,7 +108,7 @@ static __device__ __forceinline__ void qrn_wgmma_copy_stage(const qrn_matmul_wgm
     qrn_barrier_arrive_expecting(full, packed ? x_bytes : qrn_wgmma_stage_bytes(n_tokens));
     qrn_tensor_copy(stage, &p.x, step * QRN_WGMMA_K, (int)x_row, 0, full);
     if (packed) return;
-    if (p.silu.data)
+    if (silu)
         qrn_tensor_copy4(stage + x_bytes, &p.w, step * QRN_WGMMA_K, 0, 0, work.weights / 16, full);
     else
         qrn_tensor_copy(stage + x_bytes, &p.w, step * QRN_WGMMA_K, work.weights, (int)work.tile.matrix,
@@ -116,7 +116,7 @@ static __device__ __forceinline__ void qrn_wgmma_copy_stage(const qrn_matmul_wgm
 }
 
 /* One thread for all of a block. */
-template <int dtype, int n_tokens>
+template <int dtype, int n_tokens, bool silu>
 static __device__ __forceinline__ void qrn_wgmma_copy(const qrn_matmul_wgmma_params &p,
                                                       const qrn_wgmma_shared &s)
 {
@@ -125,9 +125,9 @@ static __device__ __forceinline__ void qrn_wgmma_copy(const qrn_matmul_wgmma_par
         const qrn_wgmma_work work = qrn_wgmma_work_at(p, i);
         for (int step = 0; step < work.steps; step++, ring.next()) {
             qrn_barrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
-            qrn_wgmma_copy_stage<dtype, n_tokens>(p, work, work.begin + step,
-                                                  s.stages + ring.stage * qrn_wgmma_stage_bytes(n_tokens),
-                                                  &s.full[ring.stage]);
+            qrn_wgmma_copy_stage<dtype, n_tokens, silu>(p, work, work.begin + step,
+                                                        s.stages + ring.stage * qrn_wgmma_stage_bytes(n_tokens),
+                                                        &s.full[ring.stage]);
         }
     }
 }
@@ -188,7 +188,7 @@ static __device__ __forceinline__ void qrn_wgmma_decode(const qrn_matmul_wgmma_p
             char *stage = s.stages + ring.stage * qrn_wgmma_stage_bytes(n_tokens), *panel = own + panels.stage * panel_bytes;
             qrn_barrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
             if (threadIdx.x == 0)
-                qrn_wgmma_copy_stage<dtype, n_tokens>(p, work, work.begin + step, stage, &s.full[ring.stage]);
+                qrn_wgmma_copy_stage<dtype, n_tokens, false>(p, work, work.begin + step, stage, &s.full[ring.stage]);
             if (step % 2 == 0) qrn_barrier_wait(&full[panels.stage], panels.parity);
             __syncwarp();
             qrn_decode_half_panel(form, (const uint8_t *)panel, lane, step % 2,
@@ -239,7 +239,7 @@ static __device__ __forceinline__ void qrn_wgmma_sum(const qrn_wgmma_shared &s, 
 }
 
 /* The first n_columns rows of x of a tile. */
-template <int dtype, int n_tokens, int n_columns>
+template <int dtype, int n_tokens, int n_columns, bool silu>
 static __device__ __forceinline__ void qrn_wgmma_multiply_tile(const qrn_matmul_wgmma_params &p, const qrn_wgmma_shared &s,
                                                                const qrn_wgmma_work &work, int thread,
                                                                qrn_ring<qrn_wgmma_stages(dtype, n_tokens)> &ring)
@@ -247,13 +247,13 @@ static __device__ __forceinline__ void qrn_wgmma_multiply_tile(const qrn_matmul_
     const int64_t n = (int64_t)work.weights + thread / 32 * 16 + qrn_lane() / 4;
     float c[n_columns / 2];
     qrn_wgmma_sum<dtype, n_tokens, n_columns>(s, work.steps, thread / 128, ring, c);
-    if (qrn_form_of(dtype).bits == 0 && p.silu.data)
+    if (silu)
         qrn_store_silu<n_columns>(p.silu, c, work.weights / 2 + thread / 32 * 8, work.tile.first, work.tile.n_rows);
     else
         qrn_store_out_rows<n_columns>(c, n, p.job.w.n, s.out_rows + qrn_lane() % 4 * 2);
 }
 
-template <int dtype, int n_tokens>
+template <int dtype, int n_tokens, bool silu>
 static __device__ __forceinline__ void qrn_wgmma_multiply(const qrn_matmul_wgmma_params &p,
                                                           const qrn_wgmma_shared &s, int thread)
 {
@@ -274,14 +274,14 @@ static __device__ __forceinline__ void qrn_wgmma_multiply(const qrn_matmul_wgmma
             qrn_store_nan_rows<n_tokens>((int64_t)work.weights + thread / 32 * 16 + qrn_lane() / 4, p.job.w.n,
                                          s.out_rows + qrn_lane() % 4 * 2);
         } else if (n_tokens == 256 && work.is_half) {
-            qrn_wgmma_multiply_tile<dtype, n_tokens, 128>(p, s, work, thread, ring);
+            qrn_wgmma_multiply_tile<dtype, n_tokens, 128, silu>(p, s, work, thread, ring);
         } else {
-            qrn_wgmma_multiply_tile<dtype, n_tokens, n_tokens>(p, s, work, thread, ring);
+            qrn_wgmma_multiply_tile<dtype, n_tokens, n_tokens, silu>(p, s, work, thread, ring);
         }
     }
 }
 
-template <int dtype, int n_tokens>
+template <int dtype, int n_tokens, bool silu>
 static __device__ __forceinline__ void qrn_matmul_wgmma(const qrn_matmul_wgmma_params &p)
 {
     QRN_DYNAMIC_SHARED(char, memory);
@@ -307,22 +307,21 @@ static __device__ __forceinline__ void qrn_matmul_wgmma(const qrn_matmul_wgmma_p
     if (qrn_warp() < QRN_DECODERS) {
         qrn_registers_fewer<packed ? 104 : 40>();
         if constexpr (packed) qrn_wgmma_decode<dtype, n_tokens>(p, s);
-        else if (threadIdx.x == 0) qrn_wgmma_copy<dtype, n_tokens>(p, s);
+        else if (threadIdx.x == 0) qrn_wgmma_copy<dtype, n_tokens, silu>(p, s);
     } else {
         qrn_registers_more<packed ? 200 : 232>();
-        qrn_wgmma_multiply<dtype, n_tokens>(p, s, (int)threadIdx.x - 32 * QRN_DECODERS);
+        qrn_wgmma_multiply<dtype, n_tokens, silu>(p, s, (int)threadIdx.x - 32 * QRN_DECODERS);
     }
 }
 
-/* Both tiles of a type. */
-#define QRN_MATMUL_WGMMA(NAME)                                                           \
-    QRN_DEVICE_FUNCTION(qrn_matmul_wgmma256_##NAME, 384, 1, qrn_matmul_wgmma_params)     \
-    {                                                                                    \
-        qrn_matmul_wgmma<QRN_##NAME, 256>(p);                                            \
-    }                                                                                    \
-    QRN_DEVICE_FUNCTION(qrn_matmul_wgmma128_##NAME, 384, 1, qrn_matmul_wgmma_params)     \
-    {                                                                                    \
-        qrn_matmul_wgmma<QRN_##NAME, 128>(p);                                            \
+#define QRN_MATMUL_WGMMA_OF(name, NAME, n_tokens, silu)           \
+    QRN_DEVICE_FUNCTION(name, 384, 1, qrn_matmul_wgmma_params)    \
+    {                                                             \
+        qrn_matmul_wgmma<QRN_##NAME, n_tokens, silu>(p);          \
     }
+/* Both tiles of a type. */
+#define QRN_MATMUL_WGMMA(NAME)                                               \
+    QRN_MATMUL_WGMMA_OF(qrn_matmul_wgmma128_##NAME, NAME, 128, false)        \
+    QRN_MATMUL_WGMMA_OF(qrn_matmul_wgmma256_##NAME, NAME, 256, false)
 
 #endif
