@@ -495,7 +495,7 @@ static void test_prompts(void **state)
 {
     static const char *const multiprocessors[] = {"4", "40"};
     (void)state;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < (op_test_gpu_is_real() ? 1 : 2); i++)
         run_rows(prompt_rows, sizeof prompt_rows / sizeof *prompt_rows, multiprocessors[i]);
 }
 
@@ -530,6 +530,7 @@ static void test_slow_warps(void **state)
 {
     static const char *const warps[] = {"0", "1", "2", "3"};
     (void)state;
+    if (op_test_gpu_is_real()) skip();
     for (size_t i = 0; i < sizeof warps / sizeof *warps; i++) {
         setenv("QRN_EMULATED_SLOW_WARP", warps[i], 1);
         run_rows(rows, sizeof rows / sizeof *rows, "32");

@@ -169,15 +169,14 @@ static struct qrn_gdn_gate_rows rows_of(const struct qrn_matmul_args *a,
                                       .b = a_first ? n : 0};
 }
 
-static struct qrn_gdn_inputs_params inputs_of(const struct run_of *r, const struct qrn_cuda *cuda)
+static struct qrn_gdn_inputs_params inputs_of(const struct run_of *r)
 {
     int64_t n_blocks;
-    struct qrn_gdn_inputs_params p = {
-        .conv = qrn_cuda_ssm_conv_history_params(r->conv, cuda->n_multiprocessors, &n_blocks),
-        .gates = qrn_cuda_gdn_gates_params(r->gates),
-        .eps = r->norm->eps,
-        .scale = r->norm->scale != 0.0f ? r->norm->scale : 1.0f,
-        .n_normed = (int32_t)(r->norm->x.shape[1] * D)};
+    struct qrn_gdn_inputs_params p = {.conv = qrn_cuda_ssm_conv_history_params(r->conv, &n_blocks),
+                                      .gates = qrn_cuda_gdn_gates_params(r->gates),
+                                      .eps = r->norm->eps,
+                                      .scale = r->norm->scale != 0.0f ? r->norm->scale : 1.0f,
+                                      .n_normed = (int32_t)(r->norm->x.shape[1] * D)};
     p.n_conv_blocks = (int32_t)n_blocks;
     return p;
 }
@@ -196,11 +195,7 @@ static void run_prompt(struct qrn_cuda_stream *s, const struct qrn_step *steps)
     static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_prompt_sm90a,
                                                "qrn_gdn_prompt_inputs", 0};
     const struct run_of r = run_of(steps, true);
-    struct qrn_gdn_inputs_params p = inputs_of(&r, s->cuda);
-    int64_t n_blocks;
-    p.conv = qrn_cuda_ssm_conv_history_round(
-        r.conv, (int64_t)QRN_GDN_PROMPT_AT_ONCE * s->cuda->n_multiprocessors, &n_blocks);
-    p.n_conv_blocks = (int32_t)n_blocks;
+    struct qrn_gdn_inputs_params p = inputs_of(&r);
     s->scratch = s->cuda->scratch + steps[3].scratch_at;
     p.rounded = (uint64_t)(uintptr_t)qrn_cuda_gdn_wgmma_rounded(s, r.chunk);
     qrn_cuda_launch(s, &f, grid_of(&p), &p);
@@ -215,7 +210,7 @@ static void run_inputs(struct qrn_cuda_stream *s, const struct qrn_step *steps)
                                           tokens = {qrn_cuda_image_gdn_inputs,
                                                     "qrn_gdn_inputs_tokens", 0};
     const struct run_of r = run_of(steps, false);
-    struct qrn_gdn_inputs_params p = inputs_of(&r, s->cuda);
+    struct qrn_gdn_inputs_params p = inputs_of(&r);
     const int64_t n_seqs = p.conv.sequences.n_seqs;
     const bool are_tokens = p.conv.sequences.n_tokens <= n_seqs;
     const int together = s->lets_next && n_seqs > MANY_SEQS ? QRN_GDN_INPUTS_TOGETHER : 1;
@@ -272,7 +267,7 @@ static void launch_token(struct qrn_cuda_stream *s, const struct qrn_step *steps
     }
     if (rows.w) stage_rows(&rows, &grid, s->cuda->n_multiprocessors);
     struct qrn_gdn_token_norm_params p = {
-        .token = {.inputs = inputs_of(&r, s->cuda),
+        .token = {.inputs = inputs_of(&r),
                   .rows = rows,
                   .chunk = qrn_gdn_open_chunk_params(r.chunk, D / 2),
                   .early = s->numbers_stay && rows_stay && weights_stay(s, steps, norms)}};

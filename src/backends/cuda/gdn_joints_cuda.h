@@ -14,7 +14,7 @@
 QRN_PARAMS_BEGIN
 
 /* Sequences of a block, where they have a token each and are many; blocks of a multiprocessor, of many tokens. */
-enum { QRN_GDN_INPUTS_TOGETHER = 4, QRN_GDN_PROMPT_AT_ONCE = 3 };
+enum { QRN_GDN_INPUTS_TOGETHER = 4 };
 
 /* Channels are heads of 128: those of q, those of k, which are normed, those of v. */
 struct qrn_gdn_inputs_params {

@@ -22,11 +22,6 @@ struct qrn_rms_norm_params qrn_cuda_rms_norm_params(const struct qrn_rms_norm_ar
 struct qrn_gdn_gates_params qrn_cuda_gdn_gates_params(const struct qrn_gdn_gates_args *args);
 /* Of cuda.ssm_conv_history.taps4, and how many blocks of QRN_CONV_THREADS it has. */
 struct qrn_ssm_conv_params
-qrn_cuda_ssm_conv_history_params(const struct qrn_ssm_conv_history_args *args,
-                                 int64_t n_multiprocessors, int64_t *n_blocks);
-/* The same, of tiles as long as makes one round of so many blocks, up to 128 tokens. */
-struct qrn_ssm_conv_params
-qrn_cuda_ssm_conv_history_round(const struct qrn_ssm_conv_history_args *args, int64_t n_at_once,
-                                int64_t *n_blocks);
+qrn_cuda_ssm_conv_history_params(const struct qrn_ssm_conv_history_args *args, int64_t *n_blocks);
 
 #endif

@@ -12,8 +12,8 @@ static int64_t channel_blocks_of(const struct qrn_ssm_conv_params *p)
     return qrn_ceil_div(p->n_channels, QRN_CONV_THREADS * (p->bf16 ? 8 : 4));
 }
 
-/* Returns how many blocks there are. */
-static int64_t cut_in(struct qrn_ssm_conv_params *p, int64_t tile)
+/* Cuts tokens in tiles.  Returns how many blocks there are. */
+static int64_t cut(struct qrn_ssm_conv_params *p, int64_t tile)
 {
     const int64_t n = p->sequences.n_tokens, channel_blocks = channel_blocks_of(p);
     p->tile = (int32_t)tile;
@@ -26,23 +26,10 @@ static int64_t cut_in(struct qrn_ssm_conv_params *p, int64_t tile)
     return n_tiles * channel_blocks;
 }
 
-/* Tiles as long as leaves each multiprocessor some blocks. */
-static int64_t cut(struct qrn_ssm_conv_params *p, int64_t n_multiprocessors, bool any)
-{
-    enum { BLOCKS = 6 };
-    const int64_t n = p->sequences.n_tokens, channel_blocks = channel_blocks_of(p);
-    int64_t tile = QRN_CONV_TILE;
-    if (!any)
-        for (tile = QRN_CONV_MAX_TILE; tile > QRN_CONV_MIN_TILE; tile /= 2)
-            if (n / tile * channel_blocks >= BLOCKS * n_multiprocessors) break;
-    return cut_in(p, tile);
-}
-
 static void launch(void *stream, const struct qrn_cuda_function *f, struct qrn_ssm_conv_params *p,
-                   bool any)
+                   int64_t tile)
 {
-    const struct qrn_cuda_stream *s = stream;
-    const int64_t n_blocks = cut(p, s->cuda->n_multiprocessors, any);
+    const int64_t n_blocks = cut(p, tile);
     qrn_cuda_launch(stream, f,
                     (struct qrn_cuda_grid){.n_blocks = n_blocks, .n_threads = QRN_CONV_THREADS}, p);
 }
@@ -80,7 +67,7 @@ static bool ssm_conv4_supports(const void *args)
 }
 
 static void run_states(void *stream, const struct qrn_ssm_conv_args *a,
-                       const struct qrn_cuda_function *f, bool any)
+                       const struct qrn_cuda_function *f, int64_t tile)
 {
     const bool ragged = a->seq_begin.n_dims != 0;
     const int tokens = ragged ? 0 : 1;
@@ -100,7 +87,7 @@ static void run_states(void *stream, const struct qrn_ssm_conv_args *a,
         .n_taps = a->weight.shape[1],
         .bf16 = a->x.dtype == QRN_BF16,
         .weight_bf16 = a->weight.dtype == QRN_BF16};
-    launch(stream, &f[p.bf16], &p, any);
+    launch(stream, &f[p.bf16], &p, tile);
 }
 
 static void run_ssm_conv4(void *stream, const void *args)
@@ -108,7 +95,7 @@ static void run_ssm_conv4(void *stream, const void *args)
     static const struct qrn_cuda_function functions[2] = {
         {qrn_cuda_image_ssm_conv4, "qrn_ssm_conv4_f32", 0},
         {qrn_cuda_image_ssm_conv4, "qrn_ssm_conv4_bf16", 0}};
-    run_states(stream, args, functions, false);
+    run_states(stream, args, functions, QRN_CONV_ROWS);
 }
 
 static void run_ssm_conv(void *stream, const void *args)
@@ -116,7 +103,7 @@ static void run_ssm_conv(void *stream, const void *args)
     static const struct qrn_cuda_function functions[2] = {
         {qrn_cuda_image_ssm_conv, "qrn_ssm_conv_f32", 0},
         {qrn_cuda_image_ssm_conv, "qrn_ssm_conv_bf16", 0}};
-    run_states(stream, args, functions, true);
+    run_states(stream, args, functions, QRN_CONV_TILE);
 }
 
 const struct qrn_kernel qrn_cuda_ssm_conv_taps4 = {
@@ -168,46 +155,31 @@ static struct qrn_ssm_conv_params rings_of(const struct qrn_ssm_conv_history_arg
 }
 
 struct qrn_ssm_conv_params
-qrn_cuda_ssm_conv_history_params(const struct qrn_ssm_conv_history_args *a,
-                                 int64_t n_multiprocessors, int64_t *n_blocks)
+qrn_cuda_ssm_conv_history_params(const struct qrn_ssm_conv_history_args *a, int64_t *n_blocks)
 {
     struct qrn_ssm_conv_params p = rings_of(a);
-    *n_blocks = cut(&p, n_multiprocessors, false);
-    return p;
-}
-
-struct qrn_ssm_conv_params
-qrn_cuda_ssm_conv_history_round(const struct qrn_ssm_conv_history_args *a, int64_t n_at_once,
-                                int64_t *n_blocks)
-{
-    enum { MOST = 128 };
-    struct qrn_ssm_conv_params p = rings_of(a);
-    const int64_t n_tiles = n_at_once / channel_blocks_of(&p),
-                  tile = n_tiles ? qrn_ceil_div(p.sequences.n_tokens, n_tiles) : MOST;
-    *n_blocks = cut_in(&p, tile < QRN_CONV_MIN_TILE ? QRN_CONV_MIN_TILE
-                           : tile > MOST            ? MOST
-                                                    : tile);
+    *n_blocks = cut(&p, QRN_CONV_ROWS);
     return p;
 }
 
 static void run_rings(void *stream, const struct qrn_ssm_conv_history_args *a,
-                      const struct qrn_cuda_function *f, bool any)
+                      const struct qrn_cuda_function *f, int64_t tile)
 {
     struct qrn_ssm_conv_params p = rings_of(a);
-    launch(stream, f, &p, any);
+    launch(stream, f, &p, tile);
 }
 
 static void run_history4(void *stream, const void *args)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_ssm_conv4, "qrn_ssm_conv4_history",
                                                0};
-    run_rings(stream, args, &f, false);
+    run_rings(stream, args, &f, QRN_CONV_ROWS);
 }
 
 static void run_history(void *stream, const void *args)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_ssm_conv, "qrn_ssm_conv_f32", 0};
-    run_rings(stream, args, &f, true);
+    run_rings(stream, args, &f, QRN_CONV_TILE);
 }
 
 const struct qrn_kernel qrn_cuda_ssm_conv_history_taps4 = {

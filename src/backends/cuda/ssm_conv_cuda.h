@@ -8,13 +8,11 @@
 
 QRN_PARAMS_BEGIN
 
-/* Tokens of a tile, powers of two but in rounds (qrn_cuda_ssm_conv_history_round): with the taps before it, one in 23 rows is
- * read twice for four taps and a tile of the most; the smallest gives few tokens many blocks. */
+/* Tokens of a tile: of the kernels for four taps ROWS, of which all are on their way at once. */
 enum {
     QRN_CONV_TILE = 32, /* of the kernel for any taps */
     QRN_CONV_MAX_TAPS = QRN_CONV_TILE,
-    QRN_CONV_MIN_TILE = 8,
-    QRN_CONV_MAX_TILE = 64,
+    QRN_CONV_ROWS = 8,
     QRN_CONV_THREADS = 128
 };
 

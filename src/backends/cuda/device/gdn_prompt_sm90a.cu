@@ -8,7 +8,7 @@
 /* As gdn_normed, and rounded to bf16, where gdn_open_chunk of many tokens has them; of keys floats as well that it keeps, those of
  * each sequence's last two chunks. */
 struct gdn_rounded : gdn_normed {
-    enum { TOGETHER = true };
+    enum { TOGETHER = 4 };
     uint16_t *to; /* of the tile's first token */
     int64_t apart;
     int keeps_from; /* tokens of the tile */
@@ -26,7 +26,7 @@ struct gdn_rounded : gdn_normed {
     }
 };
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_prompt_inputs, 128, QRN_GDN_PROMPT_AT_ONCE, qrn_gdn_inputs_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_prompt_inputs, 128, 4, qrn_gdn_inputs_params)
 {
     if ((int)blockIdx.x < p.n_conv_blocks)
         with_rings(p.conv, [&](int64_t c, const qrn_tile &t) { return gdn_rounded(p, c, t); });

@@ -75,7 +75,7 @@ struct few_joined {
     const float *x_from, *before_from[CONV_TAPS - 1];
     float *ring_to, *out_to;
     int64_t c; /* the first of them */
-    words x[CONV_AHEAD];
+    words x[1];
     filter<of_f32> f;
     float a_scale, dt_bias, made; /* made: a or b, where it is in memory */
 
@@ -238,8 +238,10 @@ struct few_joined {
         }
         float *to = b.warp == V_WARP ? b.z.v : b.warp == K_WARP ? b.z.k : b.z.q;
         if (convolves) {
-            const gdn_normed after(p, c);
-            f.apply(x, to + 4 * b.lane, 0, 1, 0, after);
+            float y[1][of_f32::V];
+            f.sum(x, 0, y[0]);
+            gdn_normed(p, c)(y);
+            *(float4 *)(to + 4 * b.lane) = make_float4(y[0][0], y[0][1], y[0][2], y[0][3]);
             if (writes) {
                 *(float4 *)out_to = *(const float4 *)(to + 4 * b.lane);
                 *(uint4 *)ring_to = make_uint4(x[0].w[0], x[0].w[1], x[0].w[2], x[0].w[3]);
@@ -376,18 +378,19 @@ static __device__ __noinline__ void others(const qrn_gdn_token_params &p, char *
     const int s = (int)blockIdx.y, n_heads = (int)p.chunk.x.heads.n_v;
     qrn_tile t = {s, 0, 0, 0, 0, 0, true};
     qrn_sequence(in.conv.sequences, s, &t.begin, &t.end);
-    t.n = t.end - t.begin;
+    const int n_tokens = (int)(t.end - t.begin);
     for (int64_t c = 4 * threadIdx.x; c < in.conv.n_channels; c += 4 * THREADS) {
-        filter<of_f32> f;
-        f.load_weights(in.conv, c);
-        const rings<of_f32> memory(in.conv, t, c, in.conv.history[s * in.conv.history_stride],
-                                   in.conv.position[s]);
-        convolve<of_f32>(in.conv, t, c, f, memory, gdn_normed(in, c));
+#pragma unroll 1
+        for (t.first = 0; t.first < n_tokens; t.first += CONV_ROWS) {
+            t.n = min(n_tokens - (int)t.first, (int)CONV_ROWS);
+            const rings<of_f32> memory(in.conv, t, c, in.conv.history[s * in.conv.history_stride], in.conv.position[s]);
+            convolve<of_f32>(in.conv, t, c, memory, gdn_normed(in, c));
+        }
     }
-    for (int i = qrn_warp(); p.rows.w && i < (int)t.n * 2 * n_heads; i += THREADS / 32)
+    for (int i = qrn_warp(); p.rows.w && i < n_tokens * 2 * n_heads; i += THREADS / 32)
         (void)gate_row(p.rows, t.begin + i / (2 * n_heads), i % (2 * n_heads), true);
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < (int)t.n * n_heads; i += THREADS)
+    for (int i = (int)threadIdx.x; i < n_tokens * n_heads; i += THREADS)
         gdn_store_gates(in.gates, t.begin + i / n_heads, i % n_heads);
     for (int i = 0; i < n_heads * (D / FALLBACK); i++) {
         __syncthreads();

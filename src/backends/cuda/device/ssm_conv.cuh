@@ -109,12 +109,12 @@ static __device__ __forceinline__ float weight_at(const qrn_ssm_conv_params &p, 
                          : ((const float *)p.weight)[at];
 }
 
-/* The tile of a block; all lanes of its warps come here. */
+/* The tile of a block, of which there are less than 2^31; all lanes of its warps come here. */
 static __device__ __forceinline__ qrn_tile tile_number(const qrn_ssm_conv_params &p, int64_t index)
 {
     if (!p.tiles_per_seq) return qrn_find_tile(p.sequences, index, p.tile, 1);
-    const int64_t s = index / p.tiles_per_seq;
-    const int64_t first = (index - s * p.tiles_per_seq) * p.tile, n = p.sequences.n_tokens;
+    const unsigned each = (unsigned)p.tiles_per_seq, s = (unsigned)index / each;
+    const int64_t first = (int64_t)((unsigned)index - s * each) * p.tile, n = p.sequences.n_tokens;
     const qrn_tile t = {s, 0, n, first, qrn_clamp(n - first, 0, p.tile), 0, true};
     return t;
 }

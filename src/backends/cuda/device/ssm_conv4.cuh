@@ -1,37 +1,50 @@
 /* SPDX-License-Identifier: MIT
- * Convolutions of four taps and aligned rows: a thread walks a tile of tokens with a vector of channels,
- * 16 bytes of a row; the last rows stay in registers, so a row is read once (those before a tile once
- * more, from L2), and four to eight rows are on their way at a time. */
+ * Convolutions of four taps and aligned rows: a thread has a vector of channels, 16 bytes of a row, of some tokens one after the
+ * other, all of whose rows are on their way at once, with the three before them, which come from L2. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_SSM_CONV4_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_SSM_CONV4_CUH
 
 #include "backends/cuda/device/ssm_conv.cuh"
 
-enum { CONV_AHEAD = 4, CONV_TAPS = 4 };
+enum { CONV_ROWS = QRN_CONV_ROWS, CONV_TAPS = 4 };
 
-/* Asks for the next CONV_AHEAD rows, of which n exist. */
+static __device__ __forceinline__ words conv_row(const void *x)
+{
+    const uint4 v = *(const uint4 *)x;
+    return words{{v.x, v.y, v.z, v.w}};
+}
+
+/* One store; the compiler makes four of a plain one behind a branch. */
+static __device__ __forceinline__ void conv_store_row(void *out, const words &r)
+{
+#ifdef QRN_EMULATED
+    *(uint4 *)out = make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]);
+#else
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(out), "r"(r.w[0]), "r"(r.w[1]), "r"(r.w[2]), "r"(r.w[3])
+                 : "memory");
+#endif
+}
+
+/* Asks for rows, of which n exist. */
 template <class F>
-static __device__ __forceinline__ void conv_ask(const typename F::T *x, int64_t stride, int n,
-                                                words (&rows)[CONV_AHEAD])
+static __device__ __forceinline__ void conv_ask(const typename F::T *x, int64_t stride, int n, words (&rows)[CONV_ROWS])
 {
 #pragma unroll
-    for (int a = 0; a < CONV_AHEAD; a++) {
-        if (n < CONV_AHEAD && a >= n) break;
-        const uint4 v = *(const uint4 *)(x + a * stride);
-        rows[a] = words{{v.x, v.y, v.z, v.w}};
+    for (int a = 0; a < CONV_ROWS; a++) {
+        if (n < CONV_ROWS && a >= n) break;
+        rows[a] = conv_row(x + a * stride);
     }
 }
 
 /* What is done with vectors of rows, which all lanes of a warp come to together, and where one goes: its place in out; row: of
  * the tile. */
 struct to_out {
-    enum { TOGETHER = false }; /* rows that are on their way together are put side by side, for which it takes registers */
+    enum { TOGETHER = 1 }; /* rows that are put side by side, for which it takes registers; a part of CONV_ROWS */
     template <class F>
     __device__ __forceinline__ void store(const float (&y)[F::V], typename F::T *out, int row) const
     {
-        const words r = F::put_all(y);
         (void)row;
-        *(uint4 *)out = make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]);
+        conv_store_row(out, F::put_all(y));
     }
 };
 struct as_it_is : to_out {
@@ -59,7 +72,7 @@ template <class F> struct filter {
     }
 
     /* Row a of x, and those before it, summed. */
-    __device__ __forceinline__ void sum(const words (&x)[CONV_AHEAD], int a, float (&y)[V]) const
+    template <int N> __device__ __forceinline__ void sum(const words (&x)[N], int a, float (&y)[V]) const
     {
 #pragma unroll
         for (int j = 0; j < V; j++) {
@@ -72,9 +85,9 @@ template <class F> struct filter {
             y[j] = F::silu(y[j]);
         }
     }
-    /* Rows a .. a + R - 1 of x to out, through after, side by side; row: of the first row of x. */
-    template <int R, class After>
-    __device__ __forceinline__ void put(const words (&x)[CONV_AHEAD], int a, typename F::T *out, int64_t stride, int row,
+    /* Rows a .. a + R - 1 of x to out, through after, side by side. */
+    template <int R, int N, class After>
+    __device__ __forceinline__ void put(const words (&x)[N], int a, typename F::T *out, int64_t stride,
                                         const After &after) const
     {
         float y[R][V];
@@ -82,41 +95,55 @@ template <class F> struct filter {
         for (int r = 0; r < R; r++) sum(x, a + r, y[r]);
         after(y);
 #pragma unroll
-        for (int r = 0; r < R; r++) after.template store<F>(y[r], out + (a + r) * stride, row + a + r);
+        for (int r = 0; r < R; r++) after.template store<F>(y[r], out + (a + r) * stride, a + r);
     }
     /* The first n rows of x. */
     template <class After>
-    __device__ __forceinline__ void apply(const words (&x)[CONV_AHEAD], typename F::T *out,
-                                          int64_t stride, int n, int row, const After &after)
+    __device__ __forceinline__ void apply(const words (&x)[CONV_ROWS], typename F::T *out, int64_t stride, int n,
+                                          const After &after) const
     {
-        if (After::TOGETHER && n >= CONV_AHEAD) {
-            put<CONV_AHEAD>(x, 0, out, stride, row, after);
-        } else {
+        enum { R = After::TOGETHER };
 #pragma unroll
-            for (int a = 0; a < CONV_AHEAD; a++) {
-                if (a >= n) break;
-                put<1>(x, a, out, stride, row, after);
+        for (int a = 0; a < CONV_ROWS; a++) {
+            if (a >= n) break;
+            if (R > 1 && n >= a / R * R + R) {
+                if (a % R == 0) put<R>(x, a, out, stride, after);
+            } else {
+                put<1>(x, a, out, stride, after);
             }
         }
-#pragma unroll
-        for (int k = 0; k < CONV_TAPS - 1; k++) before[k] = x[CONV_AHEAD - (CONV_TAPS - 1) + k];
     }
 };
 
-/* States: read by the first tile, which also writes the new ones. */
+/* States: read by the first tile, which also writes the new ones (finish). */
 template <class F> struct states {
+    typedef typename F::T T;
     const qrn_ssm_conv_params &p;
     const qrn_tile &t;
     int64_t c;
     __device__ __forceinline__ bool unknown() const { return false; }
     __device__ __forceinline__ words before(int back) const
     {
-        return place<F>(p, t, c).before(p, t, back);
+        const T *state = (const T *)p.state_in + t.s * p.in_stride[0] + c * p.in_stride[1] + (CONV_TAPS - 1 - back);
+        words v;
+#pragma unroll
+        for (int j = 0; j < F::V; j++) F::set(v, j, state[j * p.in_stride[1]]);
+        return v;
     }
-    __device__ __forceinline__ void keep(const words (&)[CONV_AHEAD], int) const {}
+    __device__ __forceinline__ void keep(const words (&)[CONV_ROWS]) const {}
+    /* In place, too: what is read lies further on than what is written. */
     __device__ __forceinline__ void finish() const
     {
-        if (t.first == 0) place<F>(p, t, c).finish(p, t);
+        const int n_before = CONV_TAPS - 1;
+        const int64_t row = t.end - t.begin - n_before;
+        const T *x = (const T *)p.x + t.s * p.x_stride[0] + (t.begin + row) * p.x_stride[1] + c;
+        T *state = (T *)p.state_out + t.s * p.next_stride[0] + c * p.next_stride[1];
+#pragma unroll 1
+        for (int k = 0; k < n_before; k++) {
+            const words v = row + k >= 0 ? conv_row(x + k * p.x_stride[1]) : before((int)-(row + k));
+#pragma unroll
+            for (int j = 0; j < F::V; j++) state[j * p.next_stride[1] + k] = F::at(v, j);
+        }
     }
 };
 
@@ -155,15 +182,15 @@ template <class F> struct rings {
     {
         store_words<F>(ring + (first + row) % size * p.n_channels, c, p.n_channels, v);
     }
-    /* Rows i .. i + CONV_AHEAD - 1 of the tile. */
-    __device__ __forceinline__ void keep(const words (&x)[CONV_AHEAD], int i) const
+    /* Rows of the tile. */
+    __device__ __forceinline__ void keep(const words (&x)[CONV_ROWS]) const
     {
-        const int64_t from = t.end - t.begin - size, row = t.first + i;
-        if (position < 0 || row + CONV_AHEAD <= from) return;
+        const int64_t from = t.end - t.begin - size;
+        if (position < 0 || t.first + t.n <= from) return;
 #pragma unroll
-        for (int a = 0; a < CONV_AHEAD; a++) {
-            if (i + a >= t.n || row + a < from) continue;
-            const uint32_t r = (uint32_t)(row + a);
+        for (int a = 0; a < CONV_ROWS; a++) {
+            if (a >= t.n || t.first + a < from) continue;
+            const uint32_t r = (uint32_t)(t.first + a);
             if (t.first == 0 || r % size + CONV_TAPS <= size) store(r, x[a]);
         }
     }
@@ -171,7 +198,7 @@ template <class F> struct rings {
     __device__ __forceinline__ void finish() const
     {
         const int64_t n = t.end - t.begin;
-        if (t.first != 0 || n <= t.n || position < 0) return;
+        if (n <= t.n || position < 0) return;
         const typename F::T *x = (const typename F::T *)p.x + t.begin * p.x_stride[1];
 #pragma unroll
         for (int back = 1; back < CONV_TAPS; back++) {
@@ -182,44 +209,34 @@ template <class F> struct rings {
     }
 };
 
+/* A tile of at most CONV_ROWS tokens. */
 template <class F, class Memory, class After>
-static __device__ __forceinline__ void convolve(const qrn_ssm_conv_params &p, const qrn_tile &t,
-                                                int64_t c, filter<F> &f, const Memory &memory,
-                                                const After &after)
+static __device__ __forceinline__ void convolve(const qrn_ssm_conv_params &p, const qrn_tile &t, int64_t c,
+                                                const Memory &memory, const After &after)
 {
     typedef typename F::T T;
     const int64_t from = p.x_stride[1], to = p.out_stride[1];
     const T *x = (const T *)p.x + t.s * p.x_stride[0] + (t.begin + t.first) * from + c;
     T *out = (T *)p.out + t.s * p.out_stride[0] + (t.begin + t.first) * to + c;
     const int n = (int)t.n;
-    words even[CONV_AHEAD] = {}, odd[CONV_AHEAD] = {};
-    conv_ask<F>(x, from, n, even);
+    filter<F> f;
+    words rows[CONV_ROWS];
+    if (t.first == 0) {
 #pragma unroll
-    for (int k = 0; k < CONV_TAPS - 1; k++) {
-        const int back = CONV_TAPS - 1 - k;
-        if (t.first == 0) {
-            f.before[k] = memory.before(back);
-        } else {
-            const uint4 v = *(const uint4 *)(x - back * from);
-            f.before[k] = words{{v.x, v.y, v.z, v.w}};
-        }
+        for (int k = 0; k < CONV_TAPS - 1; k++) f.before[k] = memory.before(CONV_TAPS - 1 - k);
+        memory.finish();
+    } else {
+#pragma unroll
+        for (int k = 0; k < CONV_TAPS - 1; k++) f.before[k] = conv_row(x - (CONV_TAPS - 1 - k) * from);
     }
+    conv_ask<F>(x, from, n, rows);
+    f.load_weights(p, c);
     if (memory.unknown()) {
 #pragma unroll
         for (int j = 0; j < F::V; j++) f.w[j][0] = __uint_as_float(0x7fc00000u);
     }
-    for (int i = 0; i < n; i += 2 * CONV_AHEAD) {
-        conv_ask<F>(x + CONV_AHEAD * from, from, n - i - CONV_AHEAD, odd);
-        f.apply(even, out, to, n - i, i, after);
-        memory.keep(even, i);
-        if (i + CONV_AHEAD >= n) break;
-        conv_ask<F>(x + 2 * CONV_AHEAD * from, from, n - i - 2 * CONV_AHEAD, even);
-        f.apply(odd, out + CONV_AHEAD * to, to, n - i - CONV_AHEAD, i + CONV_AHEAD, after);
-        memory.keep(odd, i + CONV_AHEAD);
-        x += 2 * CONV_AHEAD * from;
-        out += 2 * CONV_AHEAD * to;
-    }
-    memory.finish();
+    memory.keep(rows);
+    f.apply(rows, out, to, n, after);
 }
 
 /* The channels of this thread; their weights are asked for. */
@@ -239,8 +256,6 @@ static __device__ __forceinline__ void with_rings(const qrn_ssm_conv_params &p, 
 {
     typedef of_f32 F;
     const int64_t c = begin<F>(p);
-    filter<F> f;
-    if (c < p.n_channels) f.load_weights(p, c);
     /* What the first 32 sequences have is asked for together with where they begin. */
     const int lane = qrn_lane();
     uint64_t address = 0;
@@ -257,7 +272,7 @@ static __device__ __forceinline__ void with_rings(const qrn_ssm_conv_params &p, 
         address = p.history[t.s * p.history_stride];
         position = p.position[t.s];
     }
-    convolve<F>(p, t, c, f, rings<F>(p, t, c, address, position), after(c, t));
+    convolve<F>(p, t, c, rings<F>(p, t, c, address, position), after(c, t));
 }
 
 #endif
