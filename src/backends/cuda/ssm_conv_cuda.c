@@ -6,10 +6,10 @@
 QRN_CUDA_IMAGE(ssm_conv);
 QRN_CUDA_IMAGE(ssm_conv4);
 
-/* Threads take vectors of 16 bytes of channels, blocks a tile of tokens. */
+/* Threads take vectors of channels, blocks a tile of tokens. */
 static int64_t channel_blocks_of(const struct qrn_ssm_conv_params *p)
 {
-    return qrn_ceil_div(p->n_channels, QRN_CONV_THREADS * (p->bf16 ? 8 : 4));
+    return qrn_ceil_div(p->n_channels, QRN_CONV_THREADS * QRN_CONV_VECTOR);
 }
 
 /* Cuts tokens in tiles.  Returns how many blocks there are. */
@@ -42,10 +42,10 @@ static bool supports(const struct qrn_tensor *weight)
 /* Rows of x and out whose vectors are all whole and aligned, four taps that lie together. */
 static bool is_aligned(const struct qrn_tensor *t)
 {
-    const int64_t vector = t->dtype == QRN_BF16 ? 8 : 4;
+    const uintptr_t bytes = QRN_CONV_VECTOR * (t->dtype == QRN_BF16 ? 2 : 4);
     for (int i = 0; i < t->n_dims - 1; i++)
-        if (t->stride[i] % vector != 0) return false;
-    return (uintptr_t)t->data % 16 == 0 && t->shape[t->n_dims - 1] % vector == 0;
+        if (t->stride[i] % QRN_CONV_VECTOR != 0) return false;
+    return (uintptr_t)t->data % bytes == 0 && t->shape[t->n_dims - 1] % QRN_CONV_VECTOR == 0;
 }
 
 static bool supports4(const struct qrn_tensor *x, const struct qrn_tensor *out,
@@ -67,7 +67,7 @@ static bool ssm_conv4_supports(const void *args)
 }
 
 static void run_states(void *stream, const struct qrn_ssm_conv_args *a,
-                       const struct qrn_cuda_function *f, int64_t tile)
+                       const struct qrn_cuda_function *f, const int64_t *tiles)
 {
     const bool ragged = a->seq_begin.n_dims != 0;
     const int tokens = ragged ? 0 : 1;
@@ -87,7 +87,7 @@ static void run_states(void *stream, const struct qrn_ssm_conv_args *a,
         .n_taps = a->weight.shape[1],
         .bf16 = a->x.dtype == QRN_BF16,
         .weight_bf16 = a->weight.dtype == QRN_BF16};
-    launch(stream, &f[p.bf16], &p, tile);
+    launch(stream, &f[p.bf16], &p, tiles[p.bf16]);
 }
 
 static void run_ssm_conv4(void *stream, const void *args)
@@ -95,7 +95,7 @@ static void run_ssm_conv4(void *stream, const void *args)
     static const struct qrn_cuda_function functions[2] = {
         {qrn_cuda_image_ssm_conv4, "qrn_ssm_conv4_f32", 0},
         {qrn_cuda_image_ssm_conv4, "qrn_ssm_conv4_bf16", 0}};
-    run_states(stream, args, functions, QRN_CONV_ROWS);
+    run_states(stream, args, functions, (const int64_t[]){QRN_CONV_ROWS_F32, QRN_CONV_ROWS_BF16});
 }
 
 static void run_ssm_conv(void *stream, const void *args)
@@ -103,7 +103,7 @@ static void run_ssm_conv(void *stream, const void *args)
     static const struct qrn_cuda_function functions[2] = {
         {qrn_cuda_image_ssm_conv, "qrn_ssm_conv_f32", 0},
         {qrn_cuda_image_ssm_conv, "qrn_ssm_conv_bf16", 0}};
-    run_states(stream, args, functions, QRN_CONV_TILE);
+    run_states(stream, args, functions, (const int64_t[]){QRN_CONV_TILE, QRN_CONV_TILE});
 }
 
 const struct qrn_kernel qrn_cuda_ssm_conv_taps4 = {
@@ -158,7 +158,7 @@ struct qrn_ssm_conv_params
 qrn_cuda_ssm_conv_history_params(const struct qrn_ssm_conv_history_args *a, int64_t *n_blocks)
 {
     struct qrn_ssm_conv_params p = rings_of(a);
-    *n_blocks = cut(&p, QRN_CONV_ROWS);
+    *n_blocks = cut(&p, QRN_CONV_ROWS_F32);
     return p;
 }
 
@@ -173,7 +173,7 @@ static void run_history4(void *stream, const void *args)
 {
     static const struct qrn_cuda_function f = {qrn_cuda_image_ssm_conv4, "qrn_ssm_conv4_history",
                                                0};
-    run_rings(stream, args, &f, QRN_CONV_ROWS);
+    run_rings(stream, args, &f, QRN_CONV_ROWS_F32);
 }
 
 static void run_history(void *stream, const void *args)

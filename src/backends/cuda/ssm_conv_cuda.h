@@ -8,11 +8,13 @@
 
 QRN_PARAMS_BEGIN
 
-/* Tokens of a tile: of the kernels for four taps ROWS, of which all are on their way at once. */
+/* Tokens of a tile: of the kernels for four taps ROWS, of which all are on their way at once. VECTOR: channels of a thread. */
 enum {
     QRN_CONV_TILE = 32, /* of the kernel for any taps */
     QRN_CONV_MAX_TAPS = QRN_CONV_TILE,
-    QRN_CONV_ROWS = 8,
+    QRN_CONV_ROWS_F32 = 8,
+    QRN_CONV_ROWS_BF16 = 12,
+    QRN_CONV_VECTOR = 4,
     QRN_CONV_THREADS = 128
 };
 

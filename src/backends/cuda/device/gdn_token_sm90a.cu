@@ -75,7 +75,7 @@ struct few_joined {
     const float *x_from, *before_from[CONV_TAPS - 1];
     float *ring_to, *out_to;
     int64_t c; /* the first of them */
-    words x[1];
+    of_f32::words x[1];
     filter<of_f32> f;
     float a_scale, dt_bias, made; /* made: a or b, where it is in memory */
 
@@ -127,11 +127,9 @@ struct few_joined {
         }
     }
 
-    static __device__ __forceinline__ words four_of(const float *from)
+    static __device__ __forceinline__ of_f32::words four_of(const float *from)
     {
-        if (!from) return words{{0, 0, 0, 0}};
-        const uint4 v = *(const uint4 *)from;
-        return words{{v.x, v.y, v.z, v.w}};
+        return from ? vector_at(from) : of_f32::words{};
     }
 
     /* Asks for lines of the rows before. */
@@ -381,8 +379,8 @@ static __device__ __noinline__ void others(const qrn_gdn_token_params &p, char *
     const int n_tokens = (int)(t.end - t.begin);
     for (int64_t c = 4 * threadIdx.x; c < in.conv.n_channels; c += 4 * THREADS) {
 #pragma unroll 1
-        for (t.first = 0; t.first < n_tokens; t.first += CONV_ROWS) {
-            t.n = min(n_tokens - (int)t.first, (int)CONV_ROWS);
+        for (t.first = 0; t.first < n_tokens; t.first += of_f32::ROWS) {
+            t.n = min(n_tokens - (int)t.first, (int)of_f32::ROWS);
             const rings<of_f32> memory(in.conv, t, c, in.conv.history[s * in.conv.history_stride], in.conv.position[s]);
             convolve<of_f32>(in.conv, t, c, memory, gdn_normed(in, c));
         }

@@ -12,10 +12,10 @@ template <class F> static __device__ __forceinline__ void convolve(const qrn_ssm
     const place<F> at(p, t, (block * QRN_CONV_THREADS + threadIdx.x) * F::V);
     if (at.c >= p.n_channels) return;
     for (int64_t row = t.first; row < t.first + t.n; row++) {
-        const words now = at.row_at(p, t, row);
+        const typename F::words now = at.row_at(p, t, row);
         float y[F::V];
         for (int k = 0; k < (int)p.n_taps; k++) {
-            const words v = k < p.n_taps - 1 ? at.row_at(p, t, row + k - (p.n_taps - 1)) : now;
+            const typename F::words v = k < p.n_taps - 1 ? at.row_at(p, t, row + k - (p.n_taps - 1)) : now;
 #pragma unroll
             for (int j = 0; j < F::V; j++) {
                 const float e = F::get(F::at(v, j)), w = weight_at(p, at.c + j, k);

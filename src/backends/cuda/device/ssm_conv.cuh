@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the kernels of ssm_conv and ssm_conv_history share: vectors of channels, 16 bytes of a row;
- * the tile of tokens of a block; where a sequence keeps what it remembers; silu. */
+ * What the kernels of ssm_conv and ssm_conv_history share: vectors of four channels of a row; the tile of tokens of a block; where a sequence keeps what it remembers; silu. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_SSM_CONV_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_SSM_CONV_CUH
 
@@ -8,21 +7,47 @@
 #include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/ssm_conv_cuda.h"
 
-/* 16 bytes of a row as they come: what is on its way takes no more registers than that. */
-struct words {
-    uint32_t w[4];
+/* A vector as it comes: what is on its way takes no more registers than that. */
+template <int N> struct words_of {
+    uint32_t w[N];
 };
+
+static __device__ __forceinline__ words_of<4> vector_at(const float *x)
+{
+    const uint4 v = *(const uint4 *)x;
+    return words_of<4>{{v.x, v.y, v.z, v.w}};
+}
+static __device__ __forceinline__ words_of<2> vector_at(const uint16_t *x)
+{
+    const uint2 v = *(const uint2 *)x;
+    return words_of<2>{{v.x, v.y}};
+}
+
+/* One store; the compiler makes some of a plain one behind a branch.  In memory, not in shared memory. */
+static __device__ __forceinline__ void store_vector(float *out, const words_of<4> &r)
+{
+#ifdef QRN_EMULATED
+    *(uint4 *)out = make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]);
+#else
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(out), "r"(r.w[0]), "r"(r.w[1]), "r"(r.w[2]), "r"(r.w[3])
+                 : "memory");
+#endif
+}
+static __device__ __forceinline__ void store_vector(uint16_t *out, const words_of<2> &r)
+{
+#ifdef QRN_EMULATED
+    *(uint2 *)out = make_uint2(r.w[0], r.w[1]);
+#else
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(out), "r"(r.w[0]), "r"(r.w[1]) : "memory");
+#endif
+}
 
 /* What is not aligned, and the end of a row, comes element by element. */
 template <class F>
-static __device__ __forceinline__ words load_words(const typename F::T *row, int64_t c, int64_t n)
+static __device__ __forceinline__ typename F::words load_words(const typename F::T *row, int64_t c, int64_t n)
 {
-    words r = {{0, 0, 0, 0}};
-    if (c + F::V <= n && qrn_is_aligned(row + c, 16)) {
-        const uint4 v = *(const uint4 *)(row + c);
-        r.w[0] = v.x, r.w[1] = v.y, r.w[2] = v.z, r.w[3] = v.w;
-        return r;
-    }
+    typename F::words r = {};
+    if (c + F::V <= n && qrn_is_aligned(row + c, sizeof r)) return vector_at(row + c);
 #pragma unroll
     for (int j = 0; j < F::V; j++)
         if (c + j < n) F::set(r, j, row[c + j]);
@@ -30,11 +55,10 @@ static __device__ __forceinline__ words load_words(const typename F::T *row, int
 }
 
 template <class F>
-static __device__ __forceinline__ void store_words(typename F::T *row, int64_t c, int64_t n,
-                                                   const words &r)
+static __device__ __forceinline__ void store_words(typename F::T *row, int64_t c, int64_t n, const typename F::words &r)
 {
-    if (c + F::V <= n && qrn_is_aligned(row + c, 16)) {
-        *(uint4 *)(row + c) = make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]);
+    if (c + F::V <= n && qrn_is_aligned(row + c, sizeof r)) {
+        store_vector(row + c, r);
         return;
     }
 #pragma unroll
@@ -42,12 +66,13 @@ static __device__ __forceinline__ void store_words(typename F::T *row, int64_t c
         if (c + j < n) row[c + j] = F::at(r, j);
 }
 
-/* Rows of floats or of bf16, V channels a thread.  silu is made of few instructions, for there are
+/* Rows of floats or of bf16, V channels a thread; ROWS: of the kernels for four taps.  silu is made of few instructions, for there are
  * no more than 28 of them for each bf16 that memory brings and takes: floats take one step of
  * Newton's more, which leaves an error of about a unit of the last place. */
 struct of_f32 {
     typedef float T;
-    enum { V = 4 };
+    typedef words_of<4> words;
+    enum { V = QRN_CONV_VECTOR, ROWS = QRN_CONV_ROWS_F32 };
     static __device__ __forceinline__ T at(const words &r, int j)
     {
         return __uint_as_float(r.w[j]);
@@ -71,7 +96,8 @@ struct of_f32 {
 
 struct of_bf16 {
     typedef uint16_t T;
-    enum { V = 8 };
+    typedef words_of<2> words;
+    enum { V = QRN_CONV_VECTOR, ROWS = QRN_CONV_ROWS_BF16 };
     static __device__ __forceinline__ T at(const words &r, int j)
     {
         return (T)(r.w[j / 2] >> (j % 2 * 16));
@@ -90,7 +116,7 @@ struct of_bf16 {
     {
         words r;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < V / 2; i++) {
 #ifdef QRN_EMULATED
             r.w[i] = qrn_bf16_of_float(x[2 * i]) | (uint32_t)qrn_bf16_of_float(x[2 * i + 1]) << 16;
 #else
@@ -121,6 +147,7 @@ static __device__ __forceinline__ qrn_tile tile_number(const qrn_ssm_conv_params
 
 /* Where the sequence of a tile keeps what it remembers, and its rows. */
 template <class F> struct place {
+    typedef typename F::words words;
     const typename F::T *x; /* of its first token */
     typename F::T *out;
     float *ring; /* NULL: it has states */
@@ -149,7 +176,7 @@ template <class F> struct place {
     __device__ words before(const qrn_ssm_conv_params &p, const qrn_tile &t, int64_t back) const
     {
         typedef typename F::T T;
-        words v = {{0, 0, 0, 0}};
+        words v = {};
         if (unknown || (p.history && back > position)) return v;
         if (p.history) return load_words<F>((const T *)slot(p, -back), c, p.n_channels);
         const T *state = (const T *)p.state_in + t.s * p.in_stride[0] + (p.n_taps - 1 - back);

@@ -22,7 +22,7 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_ssm_conv4_f32, 128, 6, qrn_ssm_conv_params)
     with_states<of_f32>(p);
 }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_ssm_conv4_bf16, 128, 5, qrn_ssm_conv_params)
+QRN_DEVICE_FUNCTION_EARLY(qrn_ssm_conv4_bf16, 128, 8, qrn_ssm_conv_params)
 {
     with_states<of_bf16>(p);
 }

@@ -1,50 +1,34 @@
 /* SPDX-License-Identifier: MIT
- * Convolutions of four taps and aligned rows: a thread has a vector of channels, 16 bytes of a row, of some tokens one after the
+ * Convolutions of four taps and aligned rows: a thread has a vector of channels of some tokens one after the
  * other, all of whose rows are on their way at once, with the three before them, which come from L2. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_SSM_CONV4_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_SSM_CONV4_CUH
 
 #include "backends/cuda/device/ssm_conv.cuh"
 
-enum { CONV_ROWS = QRN_CONV_ROWS, CONV_TAPS = 4 };
-
-static __device__ __forceinline__ words conv_row(const void *x)
-{
-    const uint4 v = *(const uint4 *)x;
-    return words{{v.x, v.y, v.z, v.w}};
-}
-
-/* One store; the compiler makes four of a plain one behind a branch. */
-static __device__ __forceinline__ void conv_store_row(void *out, const words &r)
-{
-#ifdef QRN_EMULATED
-    *(uint4 *)out = make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]);
-#else
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(out), "r"(r.w[0]), "r"(r.w[1]), "r"(r.w[2]), "r"(r.w[3])
-                 : "memory");
-#endif
-}
+enum { CONV_TAPS = 4 };
 
 /* Asks for rows, of which n exist. */
 template <class F>
-static __device__ __forceinline__ void conv_ask(const typename F::T *x, int64_t stride, int n, words (&rows)[CONV_ROWS])
+static __device__ __forceinline__ void conv_ask(const typename F::T *x, int64_t stride, int n,
+                                                typename F::words (&rows)[F::ROWS])
 {
 #pragma unroll
-    for (int a = 0; a < CONV_ROWS; a++) {
-        if (n < CONV_ROWS && a >= n) break;
-        rows[a] = conv_row(x + a * stride);
+    for (int a = 0; a < F::ROWS; a++) {
+        if (n < F::ROWS && a >= n) break;
+        rows[a] = vector_at(x + a * stride);
     }
 }
 
 /* What is done with vectors of rows, which all lanes of a warp come to together, and where one goes: its place in out; row: of
  * the tile. */
 struct to_out {
-    enum { TOGETHER = 1 }; /* rows that are put side by side, for which it takes registers; a part of CONV_ROWS */
+    enum { TOGETHER = 1 }; /* rows that are put side by side, for which it takes registers; a part of F::ROWS */
     template <class F>
     __device__ __forceinline__ void store(const float (&y)[F::V], typename F::T *out, int row) const
     {
         (void)row;
-        conv_store_row(out, F::put_all(y));
+        store_vector(out, F::put_all(y));
     }
 };
 struct as_it_is : to_out {
@@ -52,6 +36,7 @@ struct as_it_is : to_out {
 };
 
 template <class F> struct filter {
+    typedef typename F::words words;
     enum { V = F::V };
     float w[V][CONV_TAPS];
     words before[CONV_TAPS - 1];
@@ -99,12 +84,12 @@ template <class F> struct filter {
     }
     /* The first n rows of x. */
     template <class After>
-    __device__ __forceinline__ void apply(const words (&x)[CONV_ROWS], typename F::T *out, int64_t stride, int n,
+    __device__ __forceinline__ void apply(const words (&x)[F::ROWS], typename F::T *out, int64_t stride, int n,
                                           const After &after) const
     {
         enum { R = After::TOGETHER };
 #pragma unroll
-        for (int a = 0; a < CONV_ROWS; a++) {
+        for (int a = 0; a < F::ROWS; a++) {
             if (a >= n) break;
             if (R > 1 && n >= a / R * R + R) {
                 if (a % R == 0) put<R>(x, a, out, stride, after);
@@ -118,6 +103,7 @@ template <class F> struct filter {
 /* States: read by the first tile, which also writes the new ones (finish). */
 template <class F> struct states {
     typedef typename F::T T;
+    typedef typename F::words words;
     const qrn_ssm_conv_params &p;
     const qrn_tile &t;
     int64_t c;
@@ -130,7 +116,7 @@ template <class F> struct states {
         for (int j = 0; j < F::V; j++) F::set(v, j, state[j * p.in_stride[1]]);
         return v;
     }
-    __device__ __forceinline__ void keep(const words (&)[CONV_ROWS]) const {}
+    __device__ __forceinline__ void keep(const words (&)[F::ROWS]) const {}
     /* In place, too: what is read lies further on than what is written. */
     __device__ __forceinline__ void finish() const
     {
@@ -140,7 +126,7 @@ template <class F> struct states {
         T *state = (T *)p.state_out + t.s * p.next_stride[0] + c * p.next_stride[1];
 #pragma unroll 1
         for (int k = 0; k < n_before; k++) {
-            const words v = row + k >= 0 ? conv_row(x + k * p.x_stride[1]) : before((int)-(row + k));
+            const words v = row + k >= 0 ? vector_at(x + k * p.x_stride[1]) : before((int)-(row + k));
 #pragma unroll
             for (int j = 0; j < F::V; j++) state[j * p.next_stride[1] + k] = F::at(v, j);
         }
@@ -150,6 +136,7 @@ template <class F> struct states {
 /* Rings of rows.  Where a row that is new takes the place of one that the first tile reads, the
  * first tile stores it: `late` ones. */
 template <class F> struct rings {
+    typedef typename F::words words;
     const qrn_ssm_conv_params &p;
     const qrn_tile &t;
     int64_t c;
@@ -176,19 +163,19 @@ template <class F> struct rings {
     __device__ __forceinline__ words before(int back) const
     {
         const float *row = row_before(back);
-        return row ? load_words<F>(row, c, p.n_channels) : words{{0, 0, 0, 0}};
+        return row ? load_words<F>(row, c, p.n_channels) : words{};
     }
     __device__ __forceinline__ void store(uint32_t row, const words &v) const
     {
         store_words<F>(ring + (first + row) % size * p.n_channels, c, p.n_channels, v);
     }
     /* Rows of the tile. */
-    __device__ __forceinline__ void keep(const words (&x)[CONV_ROWS]) const
+    __device__ __forceinline__ void keep(const words (&x)[F::ROWS]) const
     {
         const int64_t from = t.end - t.begin - size;
         if (position < 0 || t.first + t.n <= from) return;
 #pragma unroll
-        for (int a = 0; a < CONV_ROWS; a++) {
+        for (int a = 0; a < F::ROWS; a++) {
             if (a >= t.n || t.first + a < from) continue;
             const uint32_t r = (uint32_t)(t.first + a);
             if (t.first == 0 || r % size + CONV_TAPS <= size) store(r, x[a]);
@@ -209,7 +196,7 @@ template <class F> struct rings {
     }
 };
 
-/* A tile of at most CONV_ROWS tokens. */
+/* A tile of at most F::ROWS tokens. */
 template <class F, class Memory, class After>
 static __device__ __forceinline__ void convolve(const qrn_ssm_conv_params &p, const qrn_tile &t, int64_t c,
                                                 const Memory &memory, const After &after)
@@ -220,14 +207,14 @@ static __device__ __forceinline__ void convolve(const qrn_ssm_conv_params &p, co
     T *out = (T *)p.out + t.s * p.out_stride[0] + (t.begin + t.first) * to + c;
     const int n = (int)t.n;
     filter<F> f;
-    words rows[CONV_ROWS];
+    typename F::words rows[F::ROWS];
     if (t.first == 0) {
 #pragma unroll
         for (int k = 0; k < CONV_TAPS - 1; k++) f.before[k] = memory.before(CONV_TAPS - 1 - k);
         memory.finish();
     } else {
 #pragma unroll
-        for (int k = 0; k < CONV_TAPS - 1; k++) f.before[k] = conv_row(x - (CONV_TAPS - 1 - k) * from);
+        for (int k = 0; k < CONV_TAPS - 1; k++) f.before[k] = vector_at(x - (CONV_TAPS - 1 - k) * from);
     }
     conv_ask<F>(x, from, n, rows);
     f.load_weights(p, c);

@@ -11,6 +11,7 @@
 /* A thread's channels of a sequence. */
 struct conv_token {
     typedef of_f32 F;
+    typedef F::words words;
     int32_t begin, n; /* its tokens */
     int32_t position; /* of the first; < 0: not known */
     uint32_t slot;    /* of its row in the ring */
@@ -52,7 +53,7 @@ struct conv_token {
 #pragma unroll
         for (uint32_t k = 0; k < CONV_TAPS - 1; k++) {
             const float *from = row_before(p, CONV_TAPS - 1 - k);
-            before[k] = from ? load_words<F>(from, 0, F::V) : words{{0, 0, 0, 0}};
+            before[k] = from ? load_words<F>(from, 0, F::V) : words{};
         }
     }
     /* Token i, whose row is there, through after. */
