@@ -13,7 +13,7 @@
 
 QRN_PARAMS_BEGIN
 
-/* Sequences of a block, where they have a token each and are many; blocks of a multiprocessor, of many tokens. */
+/* Sequences of a block, where they have a token each and are many. */
 enum { QRN_GDN_INPUTS_TOGETHER = 4 };
 
 /* Channels are heads of 128: those of q, those of k, which are normed, those of v. */
