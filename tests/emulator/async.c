@@ -280,6 +280,16 @@ unsigned emulated_shared_address(const void *p)
     return (unsigned)((const char *)p - emulator_block->shared);
 }
 
+void emulated_want_global(const void *p)
+{
+    const struct block *b = emulator_block;
+    const uintptr_t begin = (uintptr_t)b->shared, at = (uintptr_t)p;
+    if (at >= begin && at < begin + SHARED_BEGINS + b->shared_bytes)
+        (void)snprintf(emulator_message, sizeof emulator_message,
+                       "block (%u, %u, %u) takes shared memory for global", b->index.x, b->index.y,
+                       b->index.z);
+}
+
 void *emulated_shared_pointer(unsigned address)
 {
     return emulator_block->shared + address;

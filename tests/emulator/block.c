@@ -8,7 +8,7 @@
 #include "base/float_mode.h"
 #include "emulator/block.h"
 
-enum { SHARED_BEGINS = 128, MAX_IDLE = 10000 };
+enum { MAX_IDLE = 10000 };
 
 struct block *emulator_block;
 
@@ -304,6 +304,7 @@ void emulator_begin_block(struct block *b, const struct work *w, size_t i)
     b->index =
         (struct emulated_dim){(unsigned)(i % w->grid.x), (unsigned)(i / w->grid.x % w->grid.y),
                               (unsigned)(i / w->grid.x / w->grid.y)};
+    b->shared_bytes = w->shared_bytes;
     if (w->shared_bytes) memset(b->shared + SHARED_BEGINS, 0xff, w->shared_bytes);
     b->number = ++n_blocks;
     b->cluster = NULL;

@@ -49,7 +49,8 @@ struct thread {
     unsigned n_arrivals, n_waits; /* at its cluster's barrier */
 };
 
-enum { MAX_THREADS = 1024, WARP = 32, MAX_CLUSTER = 8 };
+/* SHARED_BEGINS: the address of dynamic shared memory. */
+enum { MAX_THREADS = 1024, WARP = 32, MAX_CLUSTER = 8, SHARED_BEGINS = 128 };
 
 struct cluster {
     struct block *blocks[MAX_CLUSTER];
@@ -66,6 +67,7 @@ struct block {
     size_t place;         /* among those that run together */
     uint64_t number;      /* of all blocks that ever ran */
     char *shared;         /* where addresses of shared memory begin */
+    size_t shared_bytes;  /* of dynamic shared memory */
     int n_arrived[16];    /* at barriers of some threads */
     unsigned n_registers; /* that threads asked for */
     struct bulk bulks[MAX_BULKS];

@@ -73,6 +73,8 @@ void emulated_send_to_block(void *shared, uint32_t word, uint64_t *barrier, int 
 /* Addresses of dynamic shared memory as instructions have them: it begins at 128. */
 unsigned emulated_shared_address(const void *p);
 void *emulated_shared_pointer(unsigned address);
+/* For instructions that know no shared memory: it is an error there. */
+void emulated_want_global(const void *p);
 
 /* The thread in its block; the block among all that ever ran, and among those that run together. */
 unsigned emulated_thread_number(void);

@@ -20,6 +20,7 @@ static __device__ __forceinline__ float wg_of_neighbour(float x)
 static __device__ __forceinline__ void wg_store_if(bool is_there, float *out, float4 x)
 {
 #ifdef QRN_EMULATED
+    emulated_want_global(out);
     if (is_there) *(float4 *)out = x;
 #else
     asm volatile("{.reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.v4.f32 [%1], {%2, %3, %4, %5};}" ::"r"((int)is_there),

@@ -27,6 +27,7 @@ static __device__ __forceinline__ words_of<2> vector_at(const uint16_t *x)
 static __device__ __forceinline__ void store_vector(float *out, const words_of<4> &r)
 {
 #ifdef QRN_EMULATED
+    emulated_want_global(out);
     *(uint4 *)out = make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]);
 #else
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(out), "r"(r.w[0]), "r"(r.w[1]), "r"(r.w[2]), "r"(r.w[3])
@@ -36,6 +37,7 @@ static __device__ __forceinline__ void store_vector(float *out, const words_of<4
 static __device__ __forceinline__ void store_vector(uint16_t *out, const words_of<2> &r)
 {
 #ifdef QRN_EMULATED
+    emulated_want_global(out);
     *(uint2 *)out = make_uint2(r.w[0], r.w[1]);
 #else
     asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(out), "r"(r.w[0]), "r"(r.w[1]) : "memory");
