@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What the kernels of ssm_conv and ssm_conv_history share: vectors of four channels of a row; the tile of tokens of a block; where a sequence keeps what it remembers; silu. */
+ * What the kernels of ssm_conv and ssm_conv_history share: vectors of four channels of a row; the
+ * tile of tokens of a block; where a sequence keeps what it remembers; silu. */
 #ifndef QUERN_BACKENDS_CUDA_DEVICE_SSM_CONV_CUH
 #define QUERN_BACKENDS_CUDA_DEVICE_SSM_CONV_CUH
 

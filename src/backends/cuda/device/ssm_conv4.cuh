@@ -111,7 +111,7 @@ template <class F> struct states {
     __device__ __forceinline__ words before(int back) const
     {
         const T *state = (const T *)p.state_in + t.s * p.in_stride[0] + c * p.in_stride[1] + (CONV_TAPS - 1 - back);
-        words v;
+        words v = {};
 #pragma unroll
         for (int j = 0; j < F::V; j++) F::set(v, j, state[j * p.in_stride[1]]);
         return v;
