@@ -61,15 +61,15 @@ static inline struct qrn_tensor take(struct pass *p, int64_t n)
     return t;
 }
 
-/* So many tokens have products by bf16 that are faster than those by 8 bits; where each expert meets a few of them
- * it takes more. */
-enum { MANY_TOKENS = 17, MANY_OF_EXPERTS = 32 };
+/* So many tokens have products by bf16 that are faster than those by 8 bits; in small models, whose products are short, it
+ * takes more. */
+enum { MANY_TOKENS = 9, MANY_OF_SMALL = 17, SMALL_BELOW = 2560 };
 
 /* Whether these tokens may be rounded to bf16 for tensor cores. */
 static inline bool rounds_many(const struct pass *p)
 {
-    return p->stage->rounds_many &&
-           p->s.n_tokens >= (p->c->n_experts ? MANY_OF_EXPERTS : MANY_TOKENS);
+    const bool is_small = p->c->d_model < SMALL_BELOW && !p->c->n_experts;
+    return p->stage->rounds_many && p->s.n_tokens >= (is_small ? MANY_OF_SMALL : MANY_TOKENS);
 }
 
 /* What ops without weights may round to. */

@@ -56,7 +56,7 @@ static const struct row rows[] = {
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, TIES, 1, "27", 14, "logits that are equal"},
     {QRN_Q4_K, 256, 768, 8, 1, 512, 512, 96, TIES, 0, "27", 14, "one of two equal logits"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, RESULT_STAYS, 1, "27", 14, "results that stay"},
-    {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, TWO_TOKENS, 1, "27", 0, "two tokens"},
+    {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, TWO_TOKENS, 1, "27", 2, "two tokens"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, OTHER_TYPE, 1, "27", 7, "weights of two types"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, OTHER_ROW, 1, "27", 5, "another row for ups"},
     {QRN_Q4_K, 256, 768, 8, 4, 512, 512, 96, OTHER_LOGITS, 1, "27", 8, "other logits"},

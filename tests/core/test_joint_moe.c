@@ -4,7 +4,7 @@
 
 enum oddity {
     NONE,
-    TWO_TOKENS, /* no joint of experts */
+    TWO_TOKENS, /* what routes are made of is joined, and gates with ups */
     OTHER_TYPE, /* of the shared expert's weights: only the experts' gates are joined */
     NO_SHARED,  /* expert */
     OVER_GATES, /* results of experts lie where their gates are: nothing behind gates is joined */
@@ -36,7 +36,9 @@ static const struct row rows[] = {
     {QRN_Q4_K, 20, 4, 256, 768, 256, NONE, 1, 7, "a narrow shared expert"},
     {QRN_Q4_K, 20, 4, 256, 256, 0, NO_SHARED, 1, 4, "no shared expert"},
     {QRN_Q4_K, 20, 4, 256, 256, 256, OTHER_TYPE, 1, 3, "a shared expert of another type"},
-    {QRN_Q4_K, 20, 4, 256, 256, 256, TWO_TOKENS, 1, 0, "two tokens"},
+    {QRN_Q4_K, 20, 4, 256, 256, 256, TWO_TOKENS, 1, 2, "two tokens"},
+    {QRN_Q5_K, 33, 32, 256, 256, 256, TWO_TOKENS, 1, 2, "two tokens with many slots"},
+    {QRN_Q8_0, 9, 3, 384, 128, 128, TWO_TOKENS, 0, 2, "two tokens, groups that end in a share"},
     {QRN_Q4_K, 20, 4, 256, 256, 256, OVER_GATES, 1, 4, "results over gates"},
     {QRN_Q4_K, 20, 4, 256, 256, 256, OUT_IS_SHARED, 1, 8, "the result over the shared expert's"},
     {QRN_Q4_K, 20, 4, 256, 256, 256, OTHER_X, 1, 5, "another row for ups"},

@@ -30,11 +30,18 @@ static void run(struct qrn_device *dev, const struct qrn_matmul_id_args *a, cons
     if (qrn_kernel_run(dev, kernel_of(dev), a, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
 }
 
-/* So many slots of each expert, in no order; the last number: of none. */
+/* So many slots of each expert, in no order; the last number: of none.  Experts lie `apart` numbers from each other, 0: one;
+ * those between have no slots. */
 enum { EXPERTS = 6 };
 struct counts {
     int64_t of[EXPERTS + 1];
+    int32_t apart;
 };
+
+static int32_t apart(const struct counts *counts)
+{
+    return counts->apart ? counts->apart : 1;
+}
 
 static void fill_ids(struct rng *r, const struct counts *counts, struct qrn_tensor *ids)
 {
@@ -42,7 +49,7 @@ static void fill_ids(struct rng *r, const struct counts *counts, struct qrn_tens
     int64_t n = 0;
     for (int e = 0; e <= EXPERTS; e++)
         for (int64_t i = 0; i < counts->of[e]; i++)
-            id[n++] = e < EXPERTS ? e : i % 2 ? -1 : EXPERTS + 3;
+            id[n++] = apart(counts) * (e < EXPERTS ? e : i % 2 ? -1 : EXPERTS + 3);
     assert_int_equal(n, qrn_tensor_n_elements(ids));
     for (int64_t i = n - 1; i > 0; i--) {
         const int64_t j = rng_below(r, i + 1);
@@ -64,7 +71,7 @@ static struct qrn_tensor widened(struct mem *m, const struct qrn_tensor *ids)
 
 /* Twice as far off as with weights rounded once, at most; rows of no expert are NaN. */
 static void check_distances(const struct weights *w, const struct qrn_matmul_id_args *a,
-                            const char *what)
+                            const struct counts *counts, const char *what)
 {
     enum { MOST_K = 1024 };
     const int64_t n = a->out.shape[2], k = a->x.shape[2], n_slots = qrn_tensor_n_elements(&a->ids),
@@ -77,12 +84,12 @@ static void check_distances(const struct weights *w, const struct qrn_matmul_id_
             const bool is_none = e < 0 || e >= EXPERTS;
             if (!is_none) {
                 const struct qrn_weight_row from =
-                    qrn_weight_row(&w->w, &w->scales, &w->biases, 0, e, i);
+                    qrn_weight_row(&w->w, &w->scales, &w->biases, 0, apart(counts) * e, i);
                 qrn_weight_decode(&from, 0, k, values);
             }
             for (int64_t j = 0; j < k; j++) rounded[j] = matmul_rounded(values[j]);
             for (int64_t s = 0; s < n_slots; s++) {
-                if (((const int32_t *)a->ids.data)[s] != e) continue;
+                if (((const int32_t *)a->ids.data)[s] != apart(counts) * e) continue;
                 const float got = ((const float *)a->out.data)[s * n + i],
                             *x = (const float *)a->x.data + s / each * k;
                 if (is_none) {
@@ -140,8 +147,9 @@ static void check(struct qrn_device *dev, enum qrn_dtype dtype, const struct cou
     struct rng r = {(uint64_t)(counts->of[0] + n + k)};
     int64_t n_slots = 0;
     for (int e = 0; e <= EXPERTS; e++) n_slots += counts->of[e];
-    const struct weights w = random_weights(&m, &r, weight_type_of(dtype), 3,
-                                            (const int64_t[]){EXPERTS, n, k}, group, scales_type);
+    const struct weights w =
+        random_weights(&m, &r, weight_type_of(dtype), 3,
+                       (const int64_t[]){EXPERTS * apart(counts), n, k}, group, scales_type);
     struct qrn_matmul_id_args a = {
         .w = pack_weights(&m, dev, &w, QRN_ACT_Q8),
         .x = mem_filled(&m, &r, 1.0, 3, (const int64_t[]){n_slots / top_k, n_x, k}),
@@ -156,7 +164,7 @@ static void check(struct qrn_device *dev, enum qrn_dtype dtype, const struct cou
     fill_ids(&r, counts, &a.ids);
     memset(a.out.data, 0xff, a.out.n_bytes);
     run(dev, &a, what);
-    check_distances(&w, &a, what);
+    check_distances(&w, &a, counts, what);
     check_strides(&m, dev, &a, what);
     mem_free_all(&m);
 }
@@ -194,6 +202,18 @@ static void test_widths(void **state)
     qrn_device_close(dev);
 }
 
+/* More experts than the block that cuts their slots has threads. */
+static void test_many_experts(void **state)
+{
+    (void)state;
+    static const struct counts far = {{5, 140, 0, 33, 1, 70, 7}, 43},
+                               farther = {{1, 2, 100, 0, 65, 0, 0}, 120};
+    struct qrn_device *dev = device();
+    check(dev, QRN_Q4_0, &far, 8, 1, 40, 64, 32, QRN_F32);
+    check(dev, QRN_Q8_0, &farther, 8, 8, 33, 32, 32, QRN_F32);
+    qrn_device_close(dev);
+}
+
 /* Rings go round. */
 static void test_long_rows(void **state)
 {
@@ -210,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_widths),
+        cmocka_unit_test(test_many_experts),
         cmocka_unit_test(test_long_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

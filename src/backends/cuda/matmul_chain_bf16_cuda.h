@@ -18,7 +18,7 @@ enum {
 struct qrn_matmul_chain_bf16_params {
     struct qrn_tensor_map w[QRN_CHAIN_LINKS]; /* a box is a stage */
     struct qrn_matmul_chain_params chain;
-    uint8_t rest[104];
+    uint8_t rest[88];
 };
 
 QRN_PARAMS_END

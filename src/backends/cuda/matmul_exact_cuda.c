@@ -68,7 +68,7 @@ static bool takes(const struct qrn_matmul_params *p, bool ok)
         return false;
     if (p->w.packed)
         return p->acts == QRN_ACTS_Q8 &&
-               n_rows >= (p->ids || p->w.n >= LEAST_WEIGHTS ? LEAST_PACKED : LEAST);
+               n_rows >= (!p->ids && p->w.n >= LEAST_WEIGHTS ? LEAST_PACKED : LEAST);
     return p->acts == QRN_ACTS_BF16 && !p->any_order && n_rows >= LEAST && qrn_cuda_can_map_w(p);
 }
 

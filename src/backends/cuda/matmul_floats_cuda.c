@@ -6,8 +6,9 @@
 
 QRN_CUDA_IMAGE(matmul_floats);
 
-/* LEAST: rows of x that tiles are worth; LEAST_WEIGHTS: of weights, where there are more tiles than a round. */
-enum { FEW_WARPS = 4, LEAST = 5, LEAST_WEIGHTS = 4 };
+/* LEAST: rows of x that tiles are worth; LEAST_WEIGHTS: of weights, where there are more tiles than a round.  AT_ONCE:
+ * warps with an output each that a multiprocessor has room for; tiles of fewer than LEAST_K k are as fast as they are. */
+enum { FEW_WARPS = 4, LEAST = 5, LEAST_WEIGHTS = 4, AT_ONCE = 12, LEAST_K = 2048 };
 
 static bool takes(const struct qrn_matmul_params *p, bool ok)
 {
@@ -83,6 +84,16 @@ static bool has_tiles(int32_t dtype)
     return dtype == QRN_F32 || dtype == QRN_F16 || dtype == QRN_BF16;
 }
 
+/* Whether every output has a warp of its own, all of them at once: gates of some sequences, which take as long as loads that
+ * wait for each other. */
+static bool is_one_each(const struct qrn_cuda *cuda, const struct qrn_matmul_params *p)
+{
+    const int64_t most = AT_ONCE * (int64_t)cuda->n_multiprocessors;
+    if (p->ids || p->most_rows == 1) return true;
+    return (p->most_rows < LEAST || p->w.k >= LEAST_K) && p->w.n > 0 &&
+           p->most_rows <= most / p->w.n;
+}
+
 static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
 {
     static const struct qrn_cuda_function one = {qrn_cuda_image_matmul_floats,
@@ -93,12 +104,12 @@ static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *p)
         qrn_cuda_queue_split(s, p);
         return;
     }
-    if (has_tiles(p->w.dtype) && !p->ids && p->most_rows >= LEAST && is_aligned(p) &&
+    const bool is_one = is_one_each(s->cuda, p);
+    if (!is_one && has_tiles(p->w.dtype) && p->most_rows >= LEAST && is_aligned(p) &&
         (p->w.n >= LEAST_WEIGHTS || cut_into(p, &long_cut) <= s->cuda->n_multiprocessors)) {
         run_tiles(s, p);
         return;
     }
-    const bool is_one = p->ids || p->most_rows == 1;
     qrn_cuda_cut_rows(p, is_one ? 1 : QRN_MATMUL_ROWS, false);
     qrn_cuda_launch(
         s, is_one ? &one : &four,

@@ -11,5 +11,8 @@
 bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul_params *job,
                             int64_t n_tiles, struct qrn_matmul_stream_params *p,
                             struct qrn_cuda_grid *grid);
+/* Queues such a product; second: one of the same ids that is alike in all but weights and where results go, or NULL. */
+void qrn_cuda_queue_stream(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job,
+                           const struct qrn_matmul_params *second);
 
 #endif

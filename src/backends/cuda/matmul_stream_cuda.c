@@ -10,7 +10,7 @@ QRN_CUDA_IMAGE(matmul_stream_mlx_sm90a);
 /* Rows of x and slots that are served: others read a matrix once for more rows.  A ring of LEAST_STAGES is as good as
  * any where nothing is copied early; with two to four rows of x it has up to FEW_STAGES, with more MANY_STAGES, what lies
  * beyond being of more use to small launches that run meanwhile. */
-enum { MOST_ROWS = 64, MOST_SLOTS = 32, LEAST_STAGES = 6, FEW_STAGES = 12, MANY_STAGES = 8 };
+enum { MOST_ROWS = 64, MOST_SLOTS = 64, LEAST_STAGES = 6, FEW_STAGES = 12, MANY_STAGES = 8 };
 
 /* Before its turn a launch copies EARLY stages at once, others at PACE bytes a clock, what memory gives each
  * multiprocessor, and asks for ASKED more. */
@@ -99,7 +99,7 @@ static bool takes(const struct qrn_matmul_params *p, bool ok)
     if (!ok || !p->w.packed || p->acts != QRN_ACTS_Q8 || p->w.k <= 0) return false;
     if (p->ids ? p->n_slots > MOST_SLOTS : p->most_rows > MOST_ROWS) return false;
     if (!p->ids && p->n_matrices != 1) return false;
-    return groups_of(p) <= INT32_MAX / MOST_ROWS / panels_of(p) && find_cut(p, 0, &cut);
+    return groups_of(p) <= INT32_MAX / (2 * MOST_SLOTS) / panels_of(p) && find_cut(p, 0, &cut);
 }
 
 /* So that there is a place to hand sums over. */
@@ -156,16 +156,26 @@ bool qrn_cuda_stream_launch(const struct qrn_cuda *cuda, const struct qrn_matmul
     return true;
 }
 
-static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
+void qrn_cuda_queue_stream(struct qrn_cuda_stream *s, const struct qrn_matmul_params *job,
+                           const struct qrn_matmul_params *second)
 {
     struct qrn_matmul_stream_params p;
     struct qrn_cuda_grid grid;
     if ((job->ids ? job->n_slots : job->most_rows) == 0 || job->w.n == 0) return;
-    if (qrn_cuda_stream_launch(s->cuda, job, 0, &p, &grid))
-        qrn_cuda_launch(s, &stream_of[job->w.dtype][form_of(p.job.tile_rows)], grid, &p);
+    if (!qrn_cuda_stream_launch(s->cuda, job, second ? 2 * job->n_slots : 0, &p, &grid)) return;
+    if (second) {
+        p.second_w = (int64_t)(second->w.packed - job->w.packed);
+        p.second_out = (int64_t)(second->out.data - job->out.data);
+    }
+    qrn_cuda_launch(s, &stream_of[job->w.dtype][form_of(p.job.tile_rows)], grid, &p);
 }
 
-static const char serves[] = "packed weights, 8-bit activations: at most 64 rows of x, 32 slots";
+static void run(struct qrn_cuda_stream *s, struct qrn_matmul_params *job)
+{
+    qrn_cuda_queue_stream(s, job, NULL);
+}
+
+static const char serves[] = "packed weights, 8-bit activations: at most 64 rows of x or slots";
 
 QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul, stream, QRN_CUDA_SM90, takes, scratch, run, serves);
 QRN_CUDA_MATMUL_KERNEL_NEEDING(matmul_id, stream, QRN_CUDA_SM90, takes, scratch, run, serves);

@@ -70,6 +70,8 @@ struct qrn_stream_handover {
 struct qrn_matmul_stream_params {
     struct qrn_matmul_params job;
     uint64_t handover;          /* qrn_stream_handover of each block */
+    /* Of slots, tiles from job.n_slots on are those of a second product, which lies so many bytes from the first. */
+    int64_t second_w, second_out;
     int32_t share, n_longer;    /* panels that a block takes; blocks that take one more */
     int32_t n_panels, n_groups; /* of a group; of a matrix */
     int32_t n_stages, stage_bytes;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Joints of experts, one token: the products that routes are made of; routes with all gates and ups; what is
- * behind them. */
+ * Joints of experts, one token: routes with all gates and ups; what is behind them. */
 #include "backends/cuda/moe_joints_cuda.h"
 
 #include "backends/cuda/joints.h"
@@ -9,7 +8,6 @@
 #include "backends/cuda/op_params.h"
 #include "core/overlap.h"
 
-QRN_CUDA_IMAGE(matmul_floats);
 QRN_CUDA_IMAGE(moe_blocks_sm90a);
 QRN_CUDA_IMAGE(moe_k_sm90a);
 QRN_CUDA_IMAGE(moe_mlx_sm90a);
@@ -25,44 +23,6 @@ static const struct qrn_cuda_function moe_of[QRN_DTYPE_COUNT][2] = {
     MOE(blocks, MXFP4), MOE(k, TQ1_0),     MOE(k, TQ2_0),     MOE(mlx, MLX_Q2),
     MOE(mlx, MLX_Q3),   MOE(mlx, MLX_Q4),  MOE(mlx, MLX_Q5),  MOE(mlx, MLX_Q6),
     MOE(mlx, MLX_Q8),
-};
-
-/* --- the products of floats --- */
-
-static bool is_one_row(const struct qrn_matmul_params *p)
-{
-    return !p->ids && p->most_rows == 1 && p->n_matrices == 1;
-}
-
-static bool matches_router(const struct qrn_cuda *cuda, const struct qrn_step *steps)
-{
-    struct qrn_matmul_params first, second;
-    (void)cuda;
-    return qrn_cuda_matmul_job(steps[0].args, &first) &&
-           qrn_cuda_matmul_job(steps[1].args, &second) && is_one_row(&first) &&
-           is_one_row(&second) && first.w.n && second.w.n && qrn_cuda_are_joined(steps, 2, NULL, 0);
-}
-
-static void run_router(struct qrn_cuda_stream *s, const struct qrn_step *steps)
-{
-    enum { WARPS = 4 };
-    static const struct qrn_cuda_function f = {qrn_cuda_image_matmul_floats, "qrn_moe_router", 0};
-    struct qrn_moe_router_params p;
-    (void)qrn_cuda_matmul_job(steps[0].args, &p.first);
-    (void)qrn_cuda_matmul_job(steps[1].args, &p.second);
-    p.first.n_tiles = p.second.n_tiles = p.first.tile_rows = p.second.tile_rows = 1;
-    const int64_t n = p.first.w.n + p.second.w.n;
-    qrn_cuda_launch(
-        s, &f, (struct qrn_cuda_grid){.n_blocks = (n + WARPS - 1) / WARPS, .n_threads = 32 * WARPS},
-        &p);
-}
-
-const struct qrn_cuda_joint qrn_cuda_joint_moe_router = {
-    .name = "moe_router",
-    .kernels = {&qrn_cuda_matmul_floats, &qrn_cuda_matmul_floats},
-    .n_steps = 2,
-    .matches = matches_router,
-    .run = run_router,
 };
 
 /* --- routes, gates and ups --- */
@@ -86,6 +46,11 @@ static bool are_alike(const struct qrn_weights_params *a, const struct qrn_weigh
            a->panel_bytes == b->panel_bytes && a->group_bytes == b->group_bytes &&
            a->group == b->group && a->wide_scales == b->wide_scales &&
            a->scales_dtype == b->scales_dtype;
+}
+
+static bool is_one_row(const struct qrn_matmul_params *p)
+{
+    return !p->ids && p->most_rows == 1 && p->n_matrices == 1;
 }
 
 /* All products meet the same row; each is served by stream, or would not be here. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the joints of experts are given: one token. */
+ * What the joints of experts are given. */
 #ifndef QUERN_BACKENDS_CUDA_MOE_JOINTS_CUDA_H
 #define QUERN_BACKENDS_CUDA_MOE_JOINTS_CUDA_H
 
@@ -12,7 +12,7 @@ QRN_PARAMS_BEGIN
 
 enum { QRN_MOE_SLOTS = 32, QRN_MOE_DOWN_THREADS = 416 /* twelve warps that multiply, one that copies */ };
 
-/* Two products of plain floats, each with one row of x. */
+/* Two products of plain floats, a warp an output. */
 struct qrn_moe_router_params {
     struct qrn_matmul_params first, second;
 };

@@ -25,9 +25,9 @@ static __device__ __forceinline__ void add_four(const float (&w)[4], const float
 }
 
 /* Four weights that lie together, from 16 bytes of floats or 8 of 16-bit ones. */
-template <bool is_f32> static __device__ __forceinline__ void load_whole(const uint8_t *row, int at, uint4 &out)
+template <int dtype> static __device__ __forceinline__ void load_whole(const uint8_t *row, int at, uint4 &out)
 {
-    if (is_f32) {
+    if (dtype == QRN_F32) {
         out = *(const uint4 *)(row + 4 * (int64_t)at);
     } else {
         const uint2 v = *(const uint2 *)(row + 2 * (int64_t)at);
@@ -35,32 +35,30 @@ template <bool is_f32> static __device__ __forceinline__ void load_whole(const u
     }
 }
 
-template <bool is_f32> static __device__ __forceinline__ void floats_of(const uint4 &w, bool is_bf16, float (&out)[4])
+template <int dtype> static __device__ __forceinline__ void floats_of(const uint4 &w, float (&out)[4])
 {
     const uint32_t words[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const uint16_t half = (uint16_t)(words[j / 2] >> 16 * (j % 2));
-        out[j] = is_f32    ? __uint_as_float(words[j])
-                 : is_bf16 ? qrn_float_of_bf16(half)
-                           : qrn_float_of_f16(half);
+        out[j] = dtype == QRN_F32    ? __uint_as_float(words[j])
+                 : dtype == QRN_BF16 ? qrn_float_of_bf16(half)
+                                     : qrn_float_of_f16(half);
     }
 }
 
-/* The first n_pieces pieces of 128, all whole and aligned; AHEAD loads are on their way at a time. */
-template <int ROWS, int AHEAD, bool is_f32>
-static __device__ __forceinline__ void add_pieces(const qrn_weight_row &w, const float *const (&x)[ROWS],
-                                                  int n_rows, int n_pieces, float (&acc)[ROWS])
+template <int dtype, int ROWS, int AHEAD>
+static __device__ __forceinline__ void add_pieces_of(const qrn_weight_row &w, const float *const (&x)[ROWS],
+                                                     int n_rows, int n_pieces, float (&acc)[ROWS])
 {
     const int own = 4 * qrn_lane();
-    const bool is_bf16 = w.dtype == QRN_BF16;
 #pragma unroll 1
     for (int first = 0; first < n_pieces; first += AHEAD) {
         uint4 v[AHEAD];
         float y[AHEAD][4];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            load_whole<is_f32>(w.blocks, min(first + i, n_pieces - 1) * QRN_PIECE + own, v[i]);
+            load_whole<dtype>(w.blocks, min(first + i, n_pieces - 1) * QRN_PIECE + own, v[i]);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             if (r >= n_rows) break;
@@ -72,11 +70,22 @@ static __device__ __forceinline__ void add_pieces(const qrn_weight_row &w, const
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
                 float f[4];
-                floats_of<is_f32>(v[i], is_bf16, f);
+                floats_of<dtype>(v[i], f);
                 if (first + i < n_pieces) add_four(f, y[i], 4, acc[r]);
             }
         }
     }
+}
+
+/* The first n_pieces pieces of 128, all whole and aligned, of F32, BF16 or F16; AHEAD loads are on their way at a time.
+ * Code for each type: numbers of one are never looked at as if they were of another. */
+template <int ROWS, int AHEAD>
+static __device__ __forceinline__ void add_pieces(const qrn_weight_row &w, const float *const (&x)[ROWS],
+                                                  int n_rows, int n_pieces, float (&acc)[ROWS])
+{
+    if (w.dtype == QRN_F32) add_pieces_of<QRN_F32, ROWS, AHEAD>(w, x, n_rows, n_pieces, acc);
+    else if (w.dtype == QRN_BF16) add_pieces_of<QRN_BF16, ROWS, AHEAD>(w, x, n_rows, n_pieces, acc);
+    else add_pieces_of<QRN_F16, ROWS, AHEAD>(w, x, n_rows, n_pieces, acc);
 }
 
 /* Pieces from k on, of any type and alignment. */
@@ -106,8 +115,7 @@ static __device__ __forceinline__ void float_dots(const qrn_weight_row &w, const
 #pragma unroll
     for (int r = 0; r < ROWS; r++) together = together && (r >= n_rows || qrn_is_aligned(x[r], 16));
     const int n_pieces = together ? (int)(k / QRN_PIECE) : 0;
-    if (is_f32) add_pieces<ROWS, AHEAD, true>(w, x, n_rows, n_pieces, acc);
-    else add_pieces<ROWS, AHEAD, false>(w, x, n_rows, n_pieces, acc);
+    add_pieces<ROWS, AHEAD>(w, x, n_rows, n_pieces, acc);
     if ((int64_t)n_pieces * QRN_PIECE < k) add_others<ROWS>(w, x, n_rows, (int64_t)n_pieces * QRN_PIECE, k, acc);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) acc[r] = qrn_warp_sum(acc[r]);

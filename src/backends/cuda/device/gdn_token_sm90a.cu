@@ -50,8 +50,7 @@ static __device__ __forceinline__ float staged_dot(const qrn_gdn_gate_rows &p, c
     const float *const x[1] = {staged_x};
     const int n_pieces = (int)p.k / QRN_PIECE;
     float acc[1] = {0.0f};
-    if (p.dtype == QRN_F32) add_pieces<1, 8, true>(w, x, 1, n_pieces, acc);
-    else add_pieces<1, 8, false>(w, x, 1, n_pieces, acc);
+    add_pieces<1, 8>(w, x, 1, n_pieces, acc);
     return qrn_warp_sum(acc[0]);
 }
 

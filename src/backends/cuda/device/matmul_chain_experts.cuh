@@ -113,8 +113,7 @@ template <int dtype, int EXPERTS> struct qrn_chain_experts : qrn_chain_packed<dt
         w.dtype = e.router.dtype;
         const float *const x[1] = {s.normed};
         float acc[1] = {0.0f};
-        if (w.dtype == QRN_F32) add_pieces<1, AHEAD, true>(w, x, 1, n_pieces, acc);
-        else add_pieces<1, AHEAD, false>(w, x, 1, n_pieces, acc);
+        add_pieces<1, AHEAD>(w, x, 1, n_pieces, acc);
         return qrn_warp_sum(acc[0]);
     }
     __device__ __forceinline__ void is_made(int i, uint32_t epoch, const qrn_chain_shared &s) const

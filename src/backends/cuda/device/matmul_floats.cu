@@ -64,10 +64,10 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_matmul_floats_4, 128, 1, qrn_matmul_params)
     rows_of_x<QRN_MATMUL_ROWS, 4>(p, warp_of_grid());
 }
 
-/* A joint of two products, each with one row of x. */
+/* A joint of two products, a warp an output. */
 QRN_DEVICE_FUNCTION_EARLY(qrn_moe_router, 128, 1, qrn_moe_router_params)
 {
-    const int64_t i = warp_of_grid(), n = p.first.w.n;
+    const int64_t i = warp_of_grid(), n = p.first.n_tiles * p.first.w.n;
     rows_of_x<1, 16>(i < n ? p.first : p.second, i < n ? i : i - n);
 }
 

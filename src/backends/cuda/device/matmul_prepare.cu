@@ -157,25 +157,50 @@ QRN_DEVICE_FUNCTION(qrn_matmul_cut_slots, QRN_SORT_THREADS, 1, qrn_matmul_params
     for (int64_t i = n_tiles + threadIdx.x; i < p.n_tiles; i += QRN_SORT_THREADS) tiles[2 * i] = tiles[2 * i + 1] = -1;
 }
 
-/* The same of even tiles, those of more than three quarters of tile_rows first, then of more than a half .. */
+/* An expert's tiles, as even as they can be: those of more than three quarters of tile_rows are class 3, of more than a half 2 .. */
+struct even_tiles {
+    enum { CLASSES = 4 };
+    int32_t first, n, n_tiles, each, of;
+
+    __device__ __forceinline__ even_tiles(const qrn_matmul_params &p, int64_t e)
+    {
+        first = ((const int32_t *)p.first)[e];
+        n = ((const int32_t *)p.first)[e + 1] - first;
+        n_tiles = (n + p.tile_rows - 1) / p.tile_rows;
+        each = n ? ((n + n_tiles - 1) / n_tiles + 7) / 8 * 8 : 8;
+        of = (min(each, n) - 1) * CLASSES / p.tile_rows;
+    }
+};
+
+/* Even tiles, the largest class first; by one block, of whose threads each has some experts that follow each other. */
 QRN_DEVICE_FUNCTION(qrn_matmul_cut_slots_evenly, QRN_SORT_THREADS, 1, qrn_matmul_params)
 {
-    enum { CLASSES = 4 };
+    enum { CLASSES = even_tiles::CLASSES };
     __shared__ int32_t shared[QRN_SORT_WARPS];
-    const int32_t *first = (const int32_t *)p.first;
-    int4 *tiles = (int4 *)p.tiles;
-    int32_t n_tiles = 0;
-    for (int of = CLASSES - 1; of >= 0; of--)
-        for (int64_t begin = 0; begin <= p.n_matrices; begin += QRN_SORT_THREADS) {
-            const int64_t e = begin + threadIdx.x;
-            const int32_t at = e <= p.n_matrices ? first[e] : 0, n = e <= p.n_matrices ? first[e + 1] - at : 0,
-                          n_all = (n + p.tile_rows - 1) / p.tile_rows, each = n ? ((n + n_all - 1) / n_all + 7) / 8 * 8 : 8,
-                          n_own = (min(each, n) - 1) * CLASSES / p.tile_rows == of ? n_all : 0;
-            int32_t total;
-            const int32_t mine = n_tiles + sum_so_far(n_own, shared, &total) - n_own;
-            for (int32_t i = 0; i < n_own; i++)
-                tiles[mine + i] = make_int4((int32_t)e, at + i * each, min(each, n - i * each), 0);
-            n_tiles += total;
+    const int64_t n_experts = p.n_matrices + 1, n_own = (n_experts + QRN_SORT_THREADS - 1) / QRN_SORT_THREADS,
+                  begin = threadIdx.x * n_own, end = min(begin + n_own, n_experts);
+    int4 *const tiles = (int4 *)p.tiles;
+    int32_t count[CLASSES] = {}, at[CLASSES], n_tiles = 0;
+    for (int64_t e = begin; e < end; e++) {
+        const even_tiles t(p, e);
+#pragma unroll
+        for (int i = 0; i < CLASSES; i++) count[i] += t.of == i ? t.n_tiles : 0;
+    }
+#pragma unroll
+    for (int i = CLASSES - 1; i >= 0; i--) {
+        int32_t total;
+        at[i] = n_tiles + sum_so_far(count[i], shared, &total) - count[i];
+        n_tiles += total;
+    }
+    for (int64_t e = begin; e < end; e++) {
+        const even_tiles t(p, e);
+#pragma unroll
+        for (int i = 0; i < CLASSES; i++) {
+            if (t.of != i) continue;
+            for (int32_t j = 0; j < t.n_tiles; j++)
+                tiles[at[i] + j] = make_int4((int32_t)e, t.first + j * t.each, min(t.each, t.n - j * t.each), 0);
+            at[i] += t.n_tiles;
         }
+    }
     for (int64_t i = n_tiles + threadIdx.x; i < p.n_tiles; i += QRN_SORT_THREADS) tiles[i] = make_int4(0, 0, 0, 0);
 }

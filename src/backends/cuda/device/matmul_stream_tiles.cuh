@@ -49,27 +49,37 @@ static __device__ __forceinline__ int qrn_stream_d_at(const qrn_matmul_stream_pa
 struct qrn_stream_tiles {
     const qrn_matmul_stream_params &p;
 
+    __device__ __forceinline__ bool is_second(const qrn_tile &tile) const
+    {
+        return p.job.ids && tile.first >= p.job.n_slots;
+    }
+    /* The first of its rows of x and of out, or its slot. */
+    __device__ __forceinline__ int first_of(const qrn_tile &tile) const
+    {
+        return (int)tile.first - (is_second(tile) ? (int)p.job.n_slots : 0);
+    }
     __device__ __forceinline__ qrn_tile at(int i) const
     {
         qrn_tile t = {0, (int64_t)i * p.job.tile_rows, 1};
         if (p.job.ids) {
-            const int top_k = (int)p.job.top_k, token = i / top_k;
-            const int32_t id = ((const int32_t *)p.job.ids)[token * p.job.ids_stride + i - token * top_k];
+            const int top_k = (int)p.job.top_k, slot = first_of(t), token = slot / top_k;
+            const int32_t id = ((const int32_t *)p.job.ids)[token * p.job.ids_stride + slot - token * top_k];
             t.matrix = id >= 0 && id < p.job.n_matrices ? id : p.job.n_matrices;
         } else {
             t.n_rows = min((int)p.job.most_rows - (int)t.first, p.job.tile_rows);
         }
         return t;
     }
-    /* Row r of a tile; that of out is tile.first + r. */
+    /* Row r of a tile. */
     __device__ __forceinline__ const char *x_row(const qrn_tile &tile, int r) const
     {
-        const int i = (int)tile.first + r;
+        const int i = first_of(tile) + r;
         return qrn_x_row(p.job, p.job.ids && p.job.x_per_token != p.job.top_k ? i / (int)p.job.top_k : i);
     }
     __device__ __forceinline__ float *out_row(const qrn_tile &tile, int r) const
     {
-        return qrn_out_row(p.job, tile.first + r);
+        float *const row = qrn_out_row(p.job, first_of(tile) + r);
+        return (float *)((char *)row + (is_second(tile) ? p.second_out : 0));
     }
     /* Whether the tile's slot has no matrix: its results are NaN. */
     __device__ __forceinline__ bool is_none(const qrn_tile &tile) const
@@ -79,7 +89,7 @@ struct qrn_stream_tiles {
     /* The tile's weights; some matrix's where it has none. */
     __device__ __forceinline__ const uint8_t *weights(const qrn_tile &tile) const
     {
-        return qrn_panel_at(p.job.w, is_none(tile) ? 0 : tile.matrix, 0, 0);
+        return qrn_panel_at(p.job.w, is_none(tile) ? 0 : tile.matrix, 0, 0) + (is_second(tile) ? p.second_w : 0);
     }
     /* Whether tile i has rows of x of its own. */
     __device__ __forceinline__ bool has_own_x(int) const { return true; }
