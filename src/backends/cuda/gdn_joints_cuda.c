@@ -76,6 +76,12 @@ static bool chunk_matches(const struct run_of *r)
            qrn_same_view(&a->position, &r->conv->position);
 }
 
+/* Whether each sequence has a token at most. */
+static bool are_tokens(const struct qrn_ssm_conv_history_args *conv)
+{
+    return conv->out.shape[0] <= conv->position.shape[0];
+}
+
 /* Blocks of several heads read what the gates are made of, and the ring: neither may be written where it
  * is read. */
 static bool matches_token(const struct qrn_cuda *cuda, const struct qrn_step *steps)
@@ -139,6 +145,21 @@ static bool product_matches(const struct qrn_step *steps, size_t n)
     const struct qrn_tensor *const passed[] = {&product->out, &r.gates->a, &r.gates->b};
     return makes_gates(product, r.gates) &&
            qrn_cuda_is_joined(&steps[0], steps + 1, n, passed, 3);
+}
+
+/* Where all blocks have room at once, of which a multiprocessor has three. */
+static bool matches_product_inputs(const struct qrn_cuda *cuda, const struct qrn_step *steps)
+{
+    enum { AT_ONCE = 3 };
+    const struct qrn_matmul_args *product = steps[0].args;
+    const struct run_of r = run_of(steps + 1, false);
+    const struct qrn_tensor *const passed[] = {&product->out, &r.gates->a, &r.gates->b};
+    const int64_t of_channels = qrn_ceil_div(r.conv->out.shape[1], 4 * QRN_CONV_THREADS),
+                  of_gates = qrn_ceil_div(r.gates->a.shape[1], QRN_GDN_GATES_OF_BLOCK);
+    return matches_inputs(cuda, steps + 1) && are_tokens(r.conv) && makes_gates(product, r.gates) &&
+           r.conv->position.shape[0] * (of_channels + of_gates) <=
+               AT_ONCE * cuda->n_multiprocessors &&
+           qrn_cuda_is_joined(&steps[0], steps + 1, 3, passed, 3);
 }
 
 static bool matches_product_token(const struct qrn_cuda *cuda, const struct qrn_step *steps)
@@ -212,12 +233,30 @@ static void run_inputs(struct qrn_cuda_stream *s, const struct qrn_step *steps)
     const struct run_of r = run_of(steps, false);
     struct qrn_gdn_inputs_params p = inputs_of(&r);
     const int64_t n_seqs = p.conv.sequences.n_seqs;
-    const bool are_tokens = p.conv.sequences.n_tokens <= n_seqs;
+    const bool single = are_tokens(r.conv);
     const int together = s->lets_next && n_seqs > MANY_SEQS ? QRN_GDN_INPUTS_TOGETHER : 1;
     p.numbers_stay = s->numbers_stay;
-    if (are_tokens)
+    if (single)
         p.n_conv_blocks = (int32_t)(p.conv.n_channel_blocks * qrn_ceil_div(n_seqs, together));
-    qrn_cuda_launch(s, !are_tokens ? &any : together > 1 ? &tokens : &token, grid_of(&p), &p);
+    qrn_cuda_launch(s, !single ? &any : together > 1 ? &tokens : &token, grid_of(&p), &p);
+}
+
+static void run_product_inputs(struct qrn_cuda_stream *s, const struct qrn_step *steps)
+{
+    static const struct qrn_cuda_function f = {qrn_cuda_image_gdn_inputs, "qrn_gdn_product_inputs",
+                                               0};
+    const struct run_of r = run_of(steps + 1, false);
+    struct qrn_gdn_product_inputs_params p = {.inputs = inputs_of(&r),
+                                              .rows = rows_of(steps[0].args, r.gates)};
+    const struct qrn_gdn_gates_params *g = &p.inputs.gates;
+    p.inputs.numbers_stay = s->numbers_stay;
+    p.inputs.n_conv_blocks =
+        (int32_t)(p.inputs.conv.n_channel_blocks * p.inputs.conv.sequences.n_seqs);
+    const int64_t n_gates = qrn_ceil_div(g->n_tokens * g->n_heads, QRN_GDN_GATES_OF_BLOCK);
+    qrn_cuda_launch(s, &f,
+                    (struct qrn_cuda_grid){.n_blocks = p.inputs.n_conv_blocks + n_gates,
+                                           .n_threads = QRN_CONV_THREADS},
+                    &p);
 }
 
 /* Copies whole rows of the product to shared memory, if all blocks of a multiprocessor have room for that. */
@@ -310,6 +349,15 @@ const struct qrn_cuda_joint qrn_cuda_joint_gdn_inputs = {
     .n_steps = 3,
     .matches = matches_inputs,
     .run = run_inputs,
+};
+
+const struct qrn_cuda_joint qrn_cuda_joint_gdn_product_inputs = {
+    .name = "gdn_product_inputs",
+    .kernels = {&qrn_cuda_matmul_floats, &qrn_cuda_ssm_conv_history_taps4,
+                &qrn_cuda_l2_norm_registers, &qrn_cuda_gdn_gates_elements},
+    .n_steps = 4,
+    .matches = matches_product_inputs,
+    .run = run_product_inputs,
 };
 
 const struct qrn_cuda_joint qrn_cuda_joint_gdn_prompt = {

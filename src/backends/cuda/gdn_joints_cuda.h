@@ -36,6 +36,14 @@ struct qrn_gdn_gate_rows {
     int32_t staged_bytes; /* of a row, which is copied to shared memory whole; 0: they are read where they are */
 };
 
+/* Blocks behind those of channels have gates, and the rows that those are made of. */
+struct qrn_gdn_product_inputs_params {
+    struct qrn_gdn_inputs_params inputs;
+    struct qrn_gdn_gate_rows rows;
+};
+/* Tokens and heads of a block, of four warps. */
+enum { QRN_GDN_GATES_OF_BLOCK = 2 };
+
 struct qrn_gdn_token_params {
     struct qrn_tensor_map lines; /* of 128 floats, anywhere (tensor_map.h); 32 floats of 64 of them come at once */
     struct qrn_gdn_inputs_params inputs;

@@ -14,33 +14,18 @@
  *
  * A sequence of other than one token, or whose tables cannot be followed in whole pieces, is left to its
  * first block, which does one op after the other. */
-#include "backends/cuda/device/float_dots.cuh"
-#include "backends/cuda/device/gdn_inputs.cuh"
+#include "backends/cuda/device/gdn_gate_rows.cuh"
 #include "backends/cuda/device/gdn_open_few.cuh"
 #include "backends/cuda/device/norm_row.cuh"
 
 enum { V_WARP, K_WARP, Q_WARP, GATE_WARP, NORM_WARP = Q_WARP };
 
-static __device__ __forceinline__ const uint8_t *weights_of(const qrn_gdn_gate_rows &p, int row)
-{
-    return (const uint8_t *)(uintptr_t)(p.w + (uint64_t)(row * p.w_row));
-}
-
-static __device__ __forceinline__ void store_row(const qrn_gdn_gate_rows &p, int64_t t, int row, float x)
-{
-    if (qrn_lane() == 0) ((float *)(uintptr_t)(p.out + (uint64_t)(t * p.out_row)))[row] = x;
-}
-
 /* Element `row` of token t of the product, by a warp; stores it if asked to. */
-static __device__ __noinline__ float gate_row(const qrn_gdn_gate_rows &p, int64_t t, int row,
-                                                 bool stores)
+static __device__ __noinline__ float gate_row(const qrn_gdn_gate_rows &p, int64_t t, int row, bool stores)
 {
-    const qrn_weight_row w = {weights_of(p, row), nullptr, nullptr, p.dtype};
-    const float *const x[1] = {(const float *)(uintptr_t)(p.x + (uint64_t)(t * p.x_row))};
-    float acc[1] = {0.0f};
-    float_dots<1, 8>(w, x, 1, p.k, acc);
-    if (stores) store_row(p, t, row, acc[0]);
-    return acc[0];
+    const float x = gdn_gate_dot<8>(p, t, row);
+    if (stores) gdn_store_gate_row(p, t, row, x);
+    return x;
 }
 
 /* The same row in shared memory, of whole pieces. */
@@ -147,14 +132,12 @@ struct few_joined {
     {
         if (b.warp != GATE_WARP || !rows.w) return;
         if (!rows.staged_bytes) {
-            for (int64_t at = 128 * b.lane; at < rows.w_row; at += 128 * 32) {
-                qrn_prefetch(weights_of(rows, rows.a + b.l.h) + at);
-                qrn_prefetch(weights_of(rows, rows.b + b.l.h) + at);
-            }
+            gdn_ask_gate_weights(rows, rows.a + b.l.h);
+            gdn_ask_gate_weights(rows, rows.b + b.l.h);
         } else if (qrn_elected()) {
             qrn_barrier_arrive_expecting(&staged, 2 * rows.staged_bytes);
-            qrn_bulk_copy(staged_row(0), weights_of(rows, rows.a + b.l.h), rows.staged_bytes, &staged);
-            qrn_bulk_copy(staged_row(1), weights_of(rows, rows.b + b.l.h), rows.staged_bytes, &staged);
+            qrn_bulk_copy(staged_row(0), gdn_gate_weights(rows, rows.a + b.l.h), rows.staged_bytes, &staged);
+            qrn_bulk_copy(staged_row(1), gdn_gate_weights(rows, rows.b + b.l.h), rows.staged_bytes, &staged);
         }
     }
 
@@ -204,7 +187,7 @@ struct few_joined {
         if (!rows.staged_bytes) return gate_row(rows, b.l.begin, row, b.slice == 0);
         qrn_barrier_wait(&staged, 0);
         const float acc = staged_dot(rows, staged_row(which), staged_x);
-        if (b.slice == 0) store_row(rows, b.l.begin, row, acc);
+        if (b.slice == 0) gdn_store_gate_row(rows, b.l.begin, row, acc);
         return acc;
     }
 
