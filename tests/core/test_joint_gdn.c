@@ -314,6 +314,48 @@ static const struct row normed_rows[] = {
      .positions = {5}, MAKES(A_FIRST, F32, 512), ROUNDS(Q8_ACT), .why = "out over the product's x"},
 };
 
+/* More heads than a few of eight multiprocessors: up to 16, each in a block of its own, and more. */
+static const struct row behind_rows[] = {
+    {HEADS(2, 4, BLOCK), .n_saved = INPUTS + NORM, .lengths = {1, 1, 1}, .positions = {5, 63, 64},
+     ROUNDS(Q8_ACT), .why = "twelve heads"},
+    {HEADS(2, 4, TILED), .n_saved = PRODUCT_INPUTS + NORM, .lengths = {1, 0, 1, 1},
+     .positions = {127, 3, 0, 62}, MAKES(A_FIRST, F32, 64), .normed = IN_PLACE,
+     .why = "16 heads, in place"},
+    {HEADS(2, 4, BLOCK), .n_saved = INPUTS + NORM, .lengths = {2, 0, 1, 1},
+     .positions = {5, 7, 63, 126}, .normed = OUT | ROUNDED, .rounded = QRN_BF16,
+     .why = "16 heads, ragged"},
+    {HEADS(2, 4, TILED), .n_saved = INPUTS + NORM, .lengths = {1, 1, 1}, .positions = {5, 63, 64},
+     .normed = OUT | NO_GATE, .why = "twelve heads, no gate"},
+    {HEADS(2, 4, TILED), .n_saved = INPUTS + NORM, .lengths = {1, 1, 1}, .positions = {5, 63, 64},
+     .normed = OVER_GATE | NO_WEIGHT, .why = "twelve heads, no weight"},
+    {HEADS(2, 4, BLOCK), .oddity = OFF_BY_EIGHT, .n_saved = INPUTS + NORM, .lengths = {1, 1, 1},
+     .positions = {5, 63, 64}, ROUNDS(BF16), .why = "twelve heads, states off by eight"},
+    {HEADS(2, 4, BLOCK), .n_saved = INPUTS + NORM, .lengths = {1, 1, 1, 1, 1, 1, 1},
+     .positions = {5, 63, 64, 0, 127, 62, 1}, ROUNDS(BF16), .why = "28 heads"},
+    {HEADS(2, 4, TILED), .n_saved = INPUTS + NORM, .lengths = {1, 0, 2, 1, 1, 1, 1},
+     .positions = {5, 63, 62, 0, 127, 62, 1}, .normed = IN_PLACE, .why = "28 heads, ragged"},
+    {HEADS(2, 4, BLOCK), .oddity = BAD_NUMBERS, .n_saved = INPUTS + NORM,
+     .lengths = {1, 1, 1, 1, 1, 1}, .positions = {5, -1, 63, 64, 0, 127},
+     .normed = OUT | ROUNDED | NO_GATE, .rounded = QRN_Q8_ACT, .why = "24 heads, no position"},
+    {HEADS(1, 9, BLOCK), .n_saved = INPUTS + NORM, .lengths = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+     .positions = {5, 3, 63, 64, 0, 127, 9, 8, 63, 63, 2, 1}, .normed = OVER_GATE | NO_WEIGHT,
+     .why = "108 heads, over the gate"},
+    {HEADS(2, 4, BLOCK), .oddity = X_SHORT, .n_saved = INPUTS, .lengths = {1, 1, 1},
+     .positions = {5, 6, 7}, ROUNDS(Q8_ACT), .why = "twelve heads, a token less"},
+    {HEADS(2, 4, BLOCK), .oddity = RESIDUAL, .n_saved = INPUTS, .lengths = {1, 1, 1},
+     .positions = {5, 6, 7}, ROUNDS(Q8_ACT), .why = "twelve heads, residual"},
+    {HEADS(2, 4, BLOCK), .oddity = OUT_IS_V, .n_saved = INPUTS, .lengths = {1, 1, 1},
+     .positions = {5, 6, 7}, ROUNDS(Q8_ACT), .why = "twelve heads, out is v"},
+};
+
+/* The same of a GPU of 132. */
+static const struct row far_behind_rows[] = {
+    {HEADS(2, 48, BLOCK), .n_saved = INPUTS + NORM, .lengths = {1, 1, 1}, .positions = {5, 63, 64},
+     ROUNDS(Q8_ACT), .why = "144 heads"},
+    {HEADS(2, 48, TILED), .n_saved = INPUTS + NORM, .lengths = {1, 0, 2, 1, 1, 1},
+     .positions = {5, 63, 62, 0, 127, 63}, .normed = IN_PLACE, .why = "288 heads, ragged"},
+};
+
 #define PROMPT .rounds = true, .drops = true
 
 /* Of many tokens; launches that round q, k and v are saved, too. */
@@ -539,11 +581,12 @@ static void make(struct joint_test *j, const struct row *z, struct call *c)
     make_sequences(j, z, c);
 }
 
-static void run_rows(const struct row *all, size_t n, const char *n_multiprocessors)
+static void run_rows_in(size_t n_bytes, const struct row *all, size_t n,
+                        const char *n_multiprocessors)
 {
     struct joint_test j;
     assert_int_equal(setenv("QRN_EMULATED_MULTIPROCESSORS", n_multiprocessors, 1), 0);
-    joint_test_open(&j, 17);
+    joint_test_open_bytes(&j, 17, n_bytes);
     for (size_t i = 0; i < n; i++) {
         struct call c;
         make(&j, &all[i], &c);
@@ -551,6 +594,11 @@ static void run_rows(const struct row *all, size_t n, const char *n_multiprocess
     }
     joint_test_close(&j);
     assert_int_equal(unsetenv("QRN_EMULATED_MULTIPROCESSORS"), 0);
+}
+
+static void run_rows(const struct row *all, size_t n, const char *n_multiprocessors)
+{
+    run_rows_in((size_t)48 << 20, all, n, n_multiprocessors);
 }
 
 static void test_rows(void **state)
@@ -599,6 +647,14 @@ static void test_beside(void **state)
     assert_int_equal(unsetenv("QRN_EMULATED_MULTIPROCESSORS"), 0);
 }
 
+static void test_behind(void **state)
+{
+    (void)state;
+    run_rows(behind_rows, sizeof behind_rows / sizeof *behind_rows, "8");
+    run_rows_in((size_t)96 << 20, far_behind_rows, sizeof far_behind_rows / sizeof *far_behind_rows,
+                "132");
+}
+
 /* Copies and barriers that do not count on one warp's being ahead of another. */
 static void test_slow_warps(void **state)
 {
@@ -611,12 +667,16 @@ static void test_slow_warps(void **state)
         run_rows(normed_rows, sizeof normed_rows / sizeof *normed_rows, "132");
         unsetenv("QRN_EMULATED_SLOW_WARP");
     }
+    setenv("QRN_EMULATED_SLOW_WARP", "9", 1); /* which norms, where there are more */
+    run_rows(behind_rows, sizeof behind_rows / sizeof *behind_rows, "8");
+    unsetenv("QRN_EMULATED_SLOW_WARP");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows), cmocka_unit_test(test_normed), cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_beside), cmocka_unit_test(test_slow_warps)};
+        cmocka_unit_test(test_rows),    cmocka_unit_test(test_normed),
+        cmocka_unit_test(test_prompts), cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_behind),  cmocka_unit_test(test_slow_warps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

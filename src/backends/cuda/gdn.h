@@ -53,6 +53,10 @@ qrn_gdn_open_chunk_params(const struct qrn_gdn_open_chunk_args *args, int64_t wi
 bool qrn_cuda_gdn_is_few(const struct qrn_gdn_open_chunk_args *args, int64_t n_multiprocessors);
 struct qrn_cuda_grid qrn_cuda_gdn_few_grid(const struct qrn_gdn_open_chunk_args *args);
 
+/* Queues one of other heads than few; norm: of its out, behind it, with rows in pieces of 16 bytes, or NULL. */
+void qrn_cuda_gdn_decode(struct qrn_cuda_stream *s, const struct qrn_gdn_open_chunk_args *args,
+                         const struct qrn_rms_norm_args *norm);
+
 /* Of a call of f32 that cuda.gdn_open_chunk.wgmma takes: where in scratch q, k and v of a token are side by side, rounded; and its
  * launches behind those that round.  k of a sequence's last 128 tokens is read as it is, too. */
 uint16_t *qrn_cuda_gdn_wgmma_rounded(const struct qrn_cuda_stream *s,

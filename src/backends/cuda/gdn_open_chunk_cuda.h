@@ -4,6 +4,7 @@
 #define QUERN_BACKENDS_CUDA_GDN_OPEN_CHUNK_CUDA_H
 
 #include "backends/cuda/gdn_cuda.h"
+#include "backends/cuda/norm_cuda.h"
 #include "backends/cuda/params_cuda.h"
 
 QRN_PARAMS_BEGIN
@@ -17,18 +18,21 @@ enum {
     QRN_GDN_EXACT_BYTES = 163 * 1024,
     QRN_GDN_PRODUCTS_THREADS = 160,
     QRN_GDN_PRODUCTS_BYTES = 2 * QRN_CUDA_GDN_CHUNK * QRN_GDN_TILE_MAX_KEY * 4,
-    QRN_GDN_FEW_BYTES = 59392, /* of a block of gdn_open_few, which has 32 columns of a head */
+    QRN_GDN_FEW_BYTES = 59392,    /* of a block of gdn_open_few, which has 32 columns of a head */
     QRN_GDN_FEW_ALIGNMENT = 1024, /* wherever copies are boxes of a map */
-    QRN_GDN_TOKEN_MOST_BYTES = 220 * 1024, /* of those of gdn_token that a multiprocessor has at once */
-    QRN_GDN_HEAD_AT_ONCE = 2,  /* blocks of gdn_open_head of one launch that a multiprocessor has, beside those of the next */
+    QRN_GDN_TOKEN_MOST_BYTES =
+        220 * 1024, /* of those of gdn_token that a multiprocessor has at once */
+    QRN_GDN_HEAD_AT_ONCE =
+        2, /* blocks of gdn_open_head of one launch that a multiprocessor has, beside those of the next */
     QRN_GDN_HEAD_THREADS = 64,
     QRN_GDN_HEAD_HELD = 96, /* rows of a state in registers */
-    QRN_GDN_HEAD_BYTES = (128 - QRN_GDN_HEAD_HELD) * 512 + 64 * 528 + 2560,
+    QRN_GDN_HEAD_BYTES = (128 - QRN_GDN_HEAD_HELD) * 512 + 64 * 528 + 3584,
     QRN_GDN_HEAD_ALONE_BYTES = 112 * 1024, /* where a multiprocessor has one of a launch */
-    QRN_GDN_DECODE_STAGES = 6, /* of 16 KB */
-    QRN_GDN_DECODE_ITEMS = 3,  /* heads' tokens */
+    QRN_GDN_DECODE_STAGES = 6,             /* of 16 KB */
+    QRN_GDN_DECODE_ITEMS = 3,              /* heads' tokens */
     QRN_GDN_DECODE_THREADS = 288,
-    QRN_GDN_DECODE_BYTES = QRN_GDN_DECODE_STAGES * 16384 + QRN_GDN_DECODE_ITEMS * 2176 + 2048
+    QRN_GDN_DECODE_BYTES =
+        QRN_GDN_DECODE_STAGES * 16384 + QRN_GDN_DECODE_ITEMS * (2176 + 512) + 2048
 };
 
 struct qrn_gdn_open_chunk_params {
@@ -42,6 +46,12 @@ struct qrn_gdn_open_chunk_params {
     int32_t keeps_later;  /* keys and G are left to qrn_gdn_open_keep */
     int32_t numbers_stay; /* tables are there before what was launched before is done (launch.h) */
     int32_t settled;      /* states and rows too */
+};
+
+/* A token's, with the norm of its out behind. */
+struct qrn_gdn_open_norm_params {
+    struct qrn_gdn_open_chunk_params chunk;
+    struct qrn_rms_norm_params norm;
 };
 
 /* Of a chunk and key head: k_s k_row and k_s q_row at [row][s] for s up to row; what is behind the next multiple of

@@ -32,19 +32,22 @@ struct __align__(16) decode_item {
     double G[GDN_CHUNK];
     float *next, *rows_k, *rows_u, *out; /* rows_k NULL: another head keeps the key */
     double *rows_G;
+    int64_t token;
     float gate, beta;
     int kind, open; /* kind: of a head's token, or NO_MORE */
+    int h;
 };
 enum { NO_MORE = OTHER + 1 };
 
 struct __align__(16) decode_shared {
     float stage[STAGES][STAGE];
     decode_item item[ITEMS];
+    float out[ITEMS][D]; /* for the norm behind */
     float2 coef[2][GDN_CHUNK]; /* of open rows, for u and for out; of one head after the other */
     float to_edge[GDN_CHUNK];  /* exp(G_C - G_s) */
     decode_order order;
     int leaves_some; /* heads to the end */
-    qrn_barrier full[STAGES], empty[STAGES], item_full[ITEMS], item_empty[ITEMS];
+    qrn_barrier full[STAGES], empty[STAGES], item_full[ITEMS], item_empty[ITEMS], out_there[ITEMS];
 };
 static_assert(sizeof(decode_shared) <= QRN_GDN_DECODE_BYTES, "");
 static_assert(sizeof(step_shared<D>) <= sizeof(float) * STAGES * STAGE, "");
@@ -89,6 +92,8 @@ struct decode_reader {
         const int at = (int)(&t - z.item), open = l.open();
         if (qrn_lane()) return t;
         t.open = open;
+        t.token = l.begin;
+        t.h = l.h;
         t.next = l.next();
         t.rows_G = l.G();
         t.rows_k = l.keeps_key ? l.k(p) : nullptr;

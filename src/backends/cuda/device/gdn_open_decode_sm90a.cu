@@ -8,20 +8,25 @@
  * Four warps have a column each thread, two an open row: dots with k and q from shared memory, 128 FMA
  * one after the other; then columns add the open rows.  Of two more warps one stores k and G.  On the edge S0 and u
  * stay in the ring, which brings keys again (from L2).  1500 cycles a head, of the 4800 that its bytes take.
+ * A norm behind has a warp of its own.
  *
  * Sequences of other than one token, and addresses that are not aligned to 16, are left to the end, where
  * gdn_open_step.cuh has them. */
+#include "backends/cuda/device/gdn_norm.cuh"
 #include "backends/cuda/device/gdn_open_decode_reader.cuh"
 #include "backends/cuda/device/gdn_open_edge.cuh"
 
-struct decode_worker {
+template <class Norm> struct decode_worker {
+    enum { NORMS = gdn_norms<Norm>::THEM };
+
     const qrn_gdn_open_chunk_params &p;
+    const Norm &norm;
     decode_shared &z;
     const int warp, lane;
     int n_stages, n_items; /* before this head's */
 
-    __device__ decode_worker(const qrn_gdn_open_chunk_params &params, decode_shared &shared)
-        : p(params), z(shared), warp(qrn_warp()), lane(qrn_lane()), n_stages(0), n_items(0)
+    __device__ decode_worker(const qrn_gdn_open_chunk_params &params, const Norm &behind, decode_shared &shared)
+        : p(params), norm(behind), z(shared), warp(qrn_warp()), lane(qrn_lane()), n_stages(0), n_items(0)
     {
     }
 
@@ -92,8 +97,20 @@ struct decode_worker {
         }
         const float u = t.beta * a;
         t.rows_u[t.open * D + j] = u;
-        t.out[j] = p.scale * fmaf(coef()[t.open].y, u, b);
+        const float out = p.scale * fmaf(coef()[t.open].y, u, b);
+        if (stores_out()) t.out[j] = out;
+        if constexpr (NORMS) {
+            z.out[n_items % ITEMS][j] = out;
+            qrn_barrier_arrive_warp(&z.out_there[n_items % ITEMS]);
+        }
         return u;
+    }
+
+    /* What comes out may be where the norm's result goes. */
+    __device__ bool stores_out() const
+    {
+        if constexpr (NORMS) return norm.out.data != (uint64_t)(uintptr_t)p.x.out;
+        return true;
     }
 
     __device__ void keep(const decode_item &t) const
@@ -178,7 +195,39 @@ struct decode_worker {
     }
 };
 
-static __device__ __forceinline__ void decode_begin(decode_shared &z)
+/* A warp: the norm of each head, whose gate it has by the time that columns are out. */
+struct decode_normer {
+    const qrn_rms_norm_params &p;
+    decode_shared &z;
+
+    __device__ void head(const decode_item &t, const float *out, qrn_barrier *out_there, int parity) const
+    {
+        const norm_row row = gdn_row_to_norm(p, t.token, t.h);
+        norm_part<1, 1> s, weight, gate;
+        if (p.weight) weight.load((const float *)(uintptr_t)p.weight, D);
+        if (row.gate) {
+            gate.load(row.gate, D);
+            gate.silu();
+        }
+        qrn_barrier_wait(out_there, parity);
+        s.load(out, D);
+        norm_whole_row<true>(p, row, D, s, weight, gate, nullptr);
+    }
+    __device__ void work() const
+    {
+        for (int i = 0;; i++) {
+            const int at = i % ITEMS, parity = i / ITEMS & 1;
+            qrn_barrier_wait(&z.item_full[at], parity);
+            const decode_item &t = z.item[at];
+            if (t.kind == NO_MORE) return;
+            if (t.kind == ONE_TOKEN) head(t, z.out[at], &z.out_there[at], parity);
+            qrn_barrier_arrive_warp(&z.item_empty[at]);
+        }
+    }
+};
+
+/* n_warps: that items are for. */
+static __device__ __forceinline__ void decode_begin(decode_shared &z, int n_warps)
 {
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
@@ -187,7 +236,8 @@ static __device__ __forceinline__ void decode_begin(decode_shared &z)
         }
         for (int i = 0; i < ITEMS; i++) {
             qrn_barrier_init(&z.item_full[i], 2);
-            qrn_barrier_init(&z.item_empty[i], 8 * QRN_WARP_ARRIVALS);
+            qrn_barrier_init(&z.item_empty[i], n_warps * QRN_WARP_ARRIVALS);
+            qrn_barrier_init(&z.out_there[i], ROWS_WARP * QRN_WARP_ARRIVALS);
         }
         qrn_barriers_are_ready();
     }
@@ -195,21 +245,26 @@ static __device__ __forceinline__ void decode_begin(decode_shared &z)
 }
 
 /* A head that is left to the end. */
+template <int n_threads>
 static __device__ __noinline__ void decode_other(const qrn_gdn_open_chunk_params &p, char *shared, int item)
 {
-    step_block<D, THREADS>(p, *(step_shared<D> *)shared, item).work();
+    step_block<D, n_threads>(p, *(step_shared<D> *)shared, item).work();
 }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_decode, 288, 2, qrn_gdn_open_chunk_params)
+template <class Norm>
+static __device__ __forceinline__ void decode(const qrn_gdn_open_chunk_params &p, const Norm &norm)
 {
+    constexpr bool norms = gdn_norms<Norm>::THEM;
     QRN_DYNAMIC_SHARED(char, shared);
     decode_shared &z = *(decode_shared *)shared;
-    decode_begin(z);
+    decode_begin(z, WORKERS / 32 + norms);
     if (qrn_warp() == WORKERS / 32) {
         decode_reader(p, z).read();
     } else {
         qrn_grid_waits();
-        decode_worker(p, z).work();
+        if (qrn_warp() < WORKERS / 32) decode_worker<Norm>(p, norm, z).work();
+        if constexpr (norms)
+            if (qrn_warp() > WORKERS / 32) decode_normer{norm, z}.work();
     }
     if (!z.leaves_some) return;
     for (int i = 0;; i++) {
@@ -220,6 +275,20 @@ QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_decode, 288, 2, qrn_gdn_open_chunk_params
         l.find(p, t.s, t.h);
         if (l.kind() != OTHER) continue;
         __syncthreads();
-        decode_other(p, shared, t.s * n_v + t.h);
+        decode_other<THREADS + 32 * norms>(p, shared, t.s * n_v + t.h);
+        if constexpr (norms) {
+            __syncthreads();
+            gdn_norm_others(norm, l.begin, l.n, t.h, 1);
+        }
     }
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_decode, THREADS, 2, qrn_gdn_open_chunk_params)
+{
+    decode(p, gdn_no_norm());
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_decode_norm, THREADS + 32, 2, qrn_gdn_open_norm_params)
+{
+    decode(p.chunk, p.norm);
 }

@@ -13,7 +13,10 @@
  *
  * From its turn on a launch has 5 us, as long as memory needs for the next one.  What a warp reads of k and q, all lanes
  * the same, takes four clocks for 16 bytes, of which all warps of a multiprocessor have one: so a thread has two columns.
- * Beside them it has an open row's products. */
+ * Beside them it has an open row's products.
+ *
+ * With the norm behind what it needs comes with the token's inputs, and a warp norms what comes out. */
+#include "backends/cuda/device/gdn_norm.cuh"
 #include "backends/cuda/device/gdn_open_edge.cuh"
 #include "backends/cuda/device/pipeline.cuh"
 
@@ -33,11 +36,13 @@ enum {
 struct __align__(128) head_shared
 {
     float S[LEFT * D];            /* then, at the edge, rows of u in two turns */
-    float keys[GDN_CHUNK][PITCH]; /* at the edge decayed; before it, v in the last row */
+    float keys[GDN_CHUNK][PITCH]; /* at the edge decayed; before it, v in the last row, then what comes out */
     float k[D], q[D];
     double G[GDN_CHUNK];
     float2 coef[GDN_CHUNK];  /* of open rows, for u and for out */
     float decays[GDN_CHUNK]; /* at the edge: exp(G_C - G_s) */
+    float norm_gate[D], norm_weight[D];
+    const float *norm_gate_from; /* NULL: none */
     float gate, beta;
     qrn_barrier here[PARTS], fetched, turn[2];
     gdn_token_head head; /* here and not in registers, of which there are few left */
@@ -63,16 +68,19 @@ static __device__ __forceinline__ void head_load2_below(float2 &x, const float *
 #endif
 }
 
-struct head_block {
+template <class Norm> struct head_block {
+    enum { NORMS = gdn_norms<Norm>::THEM };
+
     const qrn_gdn_open_chunk_params &p;
+    const Norm &norm;
     head_shared &z;
     const gdn_token_head &l;
     const int tid, warp, lane;
     int open, kind;
     float2 x[HELD]; /* of this thread's columns: rows of the state, then of u */
 
-    __device__ head_block(const qrn_gdn_open_chunk_params &params, head_shared &shared)
-        : p(params), z(shared), l(shared.head), tid((int)threadIdx.x), warp(qrn_warp()), lane(qrn_lane())
+    __device__ head_block(const qrn_gdn_open_chunk_params &params, const Norm &behind, head_shared &shared)
+        : p(params), norm(behind), z(shared), l(shared.head), tid((int)threadIdx.x), warp(qrn_warp()), lane(qrn_lane())
     {
         gdn_token_head found;
         found.find(p, (int)(blockIdx.x / (unsigned)p.x.heads.n_v), (int)(blockIdx.x % (unsigned)p.x.heads.n_v));
@@ -87,6 +95,8 @@ struct head_block {
             }
             qrn_barriers_are_ready();
         }
+        if constexpr (NORMS)
+            if (tid == 32) z.norm_gate_from = gdn_row_to_norm(norm, found.begin, found.h).gate;
         __syncthreads();
     }
 
@@ -147,6 +157,12 @@ struct head_block {
             qrn_copy16_async(z.keys[GDN_CHUNK - 1] + 4 * lane, gdn_at(p.x.v, l.begin, l.h) + 4 * lane, 16);
             if (lane == 0) qrn_copy4_async(&z.gate, gdn_at(p.x.g, l.begin, l.h));
             if (lane == 1) qrn_copy4_async(&z.beta, gdn_at(p.x.beta, l.begin, l.h));
+        }
+        if constexpr (NORMS) {
+            if (warp == 0 && norm.weight)
+                qrn_copy16_async(z.norm_weight + 4 * lane, (const float *)(uintptr_t)norm.weight + 4 * lane, 16);
+            if (warp == 1 && z.norm_gate_from)
+                qrn_copy16_async(z.norm_gate + 4 * lane, z.norm_gate_from + 4 * lane, 16);
         }
         qrn_copies_commit();
         qrn_copies_wait<0>();
@@ -211,8 +227,28 @@ struct head_block {
         const float2 u = make_float2(z.beta * a[0], z.beta * a[1]);
         const float own = z.coef[open].y;
         *(float2 *)(u_columns() + open * D) = u;
-        out[0] = p.scale * fmaf(own, u.x, b[0]);
-        out[1] = p.scale * fmaf(own, u.y, b[1]);
+        const float2 made = make_float2(p.scale * fmaf(own, u.x, b[0]), p.scale * fmaf(own, u.y, b[1]));
+        if constexpr (NORMS) *(float2 *)(z.keys[GDN_CHUNK - 1] + first_column()) = made;
+        if (stores_out()) out[0] = made.x, out[1] = made.y;
+    }
+    /* What comes out may be where the norm's result goes. */
+    __device__ bool stores_out() const
+    {
+        if constexpr (NORMS) return norm.out.data != (uint64_t)(uintptr_t)p.x.out;
+        return true;
+    }
+
+    /* When all columns are out. */
+    __device__ void norm_head() const
+    {
+        __syncthreads();
+        if (warp) return;
+        const norm_row row = gdn_row_to_norm(norm, l.begin, l.h);
+        norm_part<1, 1> s, weight, gate;
+        s.load(v(), D);
+        if (norm.weight) weight.load(z.norm_weight, D);
+        if (row.gate) gate.load(z.norm_gate, D);
+        norm_whole_row<false>(norm, row, D, s, weight, gate, nullptr);
     }
 
     /* After it was fetched. */
@@ -227,6 +263,7 @@ struct head_block {
         }
         __syncthreads();
         columns(s.column, G);
+        if constexpr (NORMS) norm_head();
         if (tid == 0) l.G()[open] = G;
         if (warp == 1 && l.keeps_key) *(float4 *)(l.k(p) + open * D + 4 * lane) = *(const float4 *)(z.k + 4 * lane);
         if (l.next()) edge(G);
@@ -338,19 +375,34 @@ static __device__ __noinline__ void head_other(const qrn_gdn_open_chunk_params &
     }
 }
 
-QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_head, THREADS, 2 * QRN_GDN_HEAD_AT_ONCE, qrn_gdn_open_chunk_params)
+template <class Norm> static __device__ __forceinline__ void head(const qrn_gdn_open_chunk_params &p, const Norm &norm)
 {
     QRN_DYNAMIC_SHARED(char, shared);
     const bool has_head = (int)blockIdx.x < (int)(p.x.sequences.n_seqs * p.x.heads.n_v);
     if (!p.numbers_stay || !has_head) qrn_grid_waits();
     if (!has_head) return; /* it kept a place meanwhile, where else a third launch's block would be */
-    head_block x(p, *(head_shared *)shared);
+    head_block<Norm> x(p, norm, *(head_shared *)shared);
     if (!p.settled || x.kind != ONE_TOKEN) qrn_grid_waits();
     if (x.kind == ONE_TOKEN) {
         x.fetch();
         qrn_grid_waits();
         x.token();
     } else if (x.kind == OTHER) {
+        const gdn_token_head l = x.l; /* others have its place */
         head_other(p, shared);
+        if constexpr (gdn_norms<Norm>::THEM) {
+            __syncthreads();
+            gdn_norm_others(norm, l.begin, l.n, l.h, 1);
+        }
     }
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_head, THREADS, 2 * QRN_GDN_HEAD_AT_ONCE, qrn_gdn_open_chunk_params)
+{
+    head(p, gdn_no_norm());
+}
+
+QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_open_head_norm, THREADS, 2 * QRN_GDN_HEAD_AT_ONCE, qrn_gdn_open_norm_params)
+{
+    head(p.chunk, p.norm);
 }

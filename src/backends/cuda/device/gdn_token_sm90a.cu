@@ -15,8 +15,8 @@
  * A sequence of other than one token, or whose tables cannot be followed in whole pieces, is left to its
  * first block, which does one op after the other. */
 #include "backends/cuda/device/gdn_gate_rows.cuh"
+#include "backends/cuda/device/gdn_norm.cuh"
 #include "backends/cuda/device/gdn_open_few.cuh"
-#include "backends/cuda/device/norm_row.cuh"
 
 enum { V_WARP, K_WARP, Q_WARP, GATE_WARP, NORM_WARP = Q_WARP };
 
@@ -264,24 +264,6 @@ struct __align__(128) norm_shared
 };
 static_assert(sizeof(norm_shared) <= QRN_GDN_TOKEN_NORM_BYTES && QRN_GDN_FEW_BYTES % 128 == 0, "");
 
-static __device__ __forceinline__ norm_row row_to_norm(const qrn_rms_norm_params &p, int64_t t, int h)
-{
-    return norm_row(p, qrn_row_place{{0, t, h}});
-}
-
-/* Rows of n tokens, when they are in memory; all threads of one block. */
-static __device__ __noinline__ void norm_others(const qrn_rms_norm_params &p, int64_t begin, int n, int n_heads)
-{
-    for (int i = qrn_warp(); i < n * n_heads; i += THREADS / 32) {
-        const norm_row row = row_to_norm(p, begin + i / n_heads, i % n_heads);
-        norm_part<1, 1> s, weight, gate;
-        s.load(row.x, D);
-        if (p.weight) weight.load((const float *)(uintptr_t)p.weight, D);
-        if (row.gate) gate.load(row.gate, D);
-        norm_whole_row<false>(p, row, D, s, weight, gate, nullptr);
-    }
-}
-
 struct few_normed : few_joined {
     const qrn_rms_norm_params &norm;
     norm_shared &z;
@@ -308,7 +290,7 @@ struct few_normed : few_joined {
 
     __device__ bool has_row(const few_block &b) const { return b.slice == 0 && b.warp == NORM_WARP; }
 
-    __device__ norm_row row_of(const few_block &b) const { return row_to_norm(norm, b.l.begin, b.l.h); }
+    __device__ norm_row row_of(const few_block &b) const { return gdn_row_to_norm(norm, b.l.begin, b.l.h); }
 
     __device__ void load_weights(const few_block &b)
     {
@@ -347,7 +329,7 @@ struct few_normed : few_joined {
         int64_t begin, end;
         qrn_sequence(chunk.x.sequences, (int)blockIdx.y, &begin, &end);
         __syncthreads();
-        norm_others(norm, begin, (int)(end - begin), (int)chunk.x.heads.n_v);
+        gdn_norm_others(norm, begin, (int)(end - begin), 0, (int)chunk.x.heads.n_v);
     }
 };
 
