@@ -172,8 +172,8 @@ static const struct row rows[] = {
      11,
      NONE,
      INPUTS,
-     {1, 1, 1, 1, 1, 1, 1},
-     {5, 63, 64, 0, 7, 8, 9},
+     {1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+     {5, 63, 64, 0, 7, 8, 9, 1, 2, 3},
      "product, more than a round",
      A_FIRST,
      QRN_F32,
@@ -279,8 +279,8 @@ static const struct row normed_rows[] = {
      MAKES(B_FIRST, F32, 1280), ROUNDS(BF16), .why = "16/48"},
     {HEADS(16, 64, BLOCK), .n_saved = PRODUCT + NORM, .lengths = {1}, .positions = {0},
      MAKES(A_FIRST, F16, 256), .normed = IN_PLACE, .why = "16/64"},
-    {HEADS(16, 32, TILED), .n_saved = PRODUCT + NORM, .lengths = {1, 1, 1},
-     .positions = {63, 2, 64}, MAKES(B_FIRST, BF16, 37), ROUNDS(Q8_ACT), .why = "16/32 of three"},
+    {HEADS(16, 32, TILED), .n_saved = PRODUCT + NORM, .lengths = {1, 1}, .positions = {63, 2},
+     MAKES(B_FIRST, BF16, 37), ROUNDS(Q8_ACT), .why = "16/32 of two"},
     {HEADS(2, 4, BLOCK), .n_saved = PRODUCT + NORM, .lengths = {0, 3, 1, 1, 0},
      .positions = {1, 62, 8, 63, 5}, MAKES(A_FIRST, F32, 130), .normed = OUT | ROUNDED,
      .rounded = QRN_BF16, .why = "ragged, product"},
@@ -314,7 +314,7 @@ static const struct row normed_rows[] = {
      .positions = {5}, MAKES(A_FIRST, F32, 512), ROUNDS(Q8_ACT), .why = "out over the product's x"},
 };
 
-/* More heads than a few of eight multiprocessors: up to 16, each in a block of its own, and more. */
+/* More heads than a few of ten multiprocessors: up to 20, each in a block of its own, and more. */
 static const struct row behind_rows[] = {
     {HEADS(2, 4, BLOCK), .n_saved = INPUTS + NORM, .lengths = {1, 1, 1}, .positions = {5, 63, 64},
      ROUNDS(Q8_ACT), .why = "twelve heads"},
@@ -604,7 +604,7 @@ static void run_rows(const struct row *all, size_t n, const char *n_multiprocess
 static void test_rows(void **state)
 {
     (void)state;
-    run_rows(rows, sizeof rows / sizeof *rows, "32");
+    run_rows(rows, sizeof rows / sizeof *rows, "48");
 }
 
 static void test_normed(void **state)
@@ -650,7 +650,7 @@ static void test_beside(void **state)
 static void test_behind(void **state)
 {
     (void)state;
-    run_rows(behind_rows, sizeof behind_rows / sizeof *behind_rows, "8");
+    run_rows(behind_rows, sizeof behind_rows / sizeof *behind_rows, "10");
     run_rows_in((size_t)96 << 20, far_behind_rows, sizeof far_behind_rows / sizeof *far_behind_rows,
                 "132");
 }
@@ -663,12 +663,12 @@ static void test_slow_warps(void **state)
     if (op_test_gpu_is_real()) skip();
     for (size_t i = 0; i < sizeof warps / sizeof *warps; i++) {
         setenv("QRN_EMULATED_SLOW_WARP", warps[i], 1);
-        run_rows(rows, sizeof rows / sizeof *rows, "32");
+        run_rows(rows, sizeof rows / sizeof *rows, "48");
         run_rows(normed_rows, sizeof normed_rows / sizeof *normed_rows, "132");
         unsetenv("QRN_EMULATED_SLOW_WARP");
     }
     setenv("QRN_EMULATED_SLOW_WARP", "9", 1); /* which norms, where there are more */
-    run_rows(behind_rows, sizeof behind_rows / sizeof *behind_rows, "8");
+    run_rows(behind_rows, sizeof behind_rows / sizeof *behind_rows, "10");
     unsetenv("QRN_EMULATED_SLOW_WARP");
 }
 

@@ -49,7 +49,7 @@ qrn_gdn_tokens(const struct qrn_tensor *q, const struct qrn_tensor *k, const str
 struct qrn_gdn_open_chunk_params
 qrn_gdn_open_chunk_params(const struct qrn_gdn_open_chunk_args *args, int64_t width);
 
-/* Whether cuda.gdn_open_chunk.decode has as many blocks as there is room for at once; and those. */
+/* Whether cuda.gdn_open_chunk.decode cuts heads into slices, which are few; and its blocks then. */
 bool qrn_cuda_gdn_is_few(const struct qrn_gdn_open_chunk_args *args, int64_t n_multiprocessors);
 struct qrn_cuda_grid qrn_cuda_gdn_few_grid(const struct qrn_gdn_open_chunk_args *args);
 

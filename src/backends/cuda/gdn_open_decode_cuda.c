@@ -11,7 +11,8 @@ QRN_CUDA_IMAGE(gdn_open_head_sm90a);
 enum {
     D = 128,
     BYTES = QRN_GDN_DECODE_BYTES,
-    FEW_AT_ONCE = 3, /* blocks of gdn_open_few that a multiprocessor has room for */
+    FEW_AT_ONCE =
+        2, /* blocks of gdn_open_few of a multiprocessor, which has room for three: then heads are better apart */
     FEW_SLICES = 4,
     AT_ONCE = 2 /* the same of gdn_open_decode: one works while the other waits */
 };
