@@ -348,6 +348,16 @@ static const struct row behind_rows[] = {
      .positions = {5, 6, 7}, ROUNDS(Q8_ACT), .why = "twelve heads, out is v"},
 };
 
+/* The same of three: a block has up to 20 heads one after the other, some of sequences without a token. */
+static const struct row turns_rows[] = {
+    {HEADS(1, 9, BLOCK), .n_saved = INPUTS + NORM, .lengths = {1, 0, 1, 1, 0, 0, 1, 2, 1, 0, 1, 1},
+     .positions = {5, 3, 63, 64, 9, 127, 9, 62, 63, 63, 2, 1}, .normed = OUT | ROUNDED,
+     .rounded = QRN_BF16, .why = "108 heads, some without a token"},
+    {HEADS(1, 9, TILED), .n_saved = INPUTS + NORM, .lengths = {0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1},
+     .positions = {5, 3, 63, 64, 9, 127, 9, 62, 63, 63, 2, 1}, ROUNDS(Q8_ACT),
+     .why = "108 heads, most without a token"},
+};
+
 /* The same of a GPU of 132. */
 static const struct row far_behind_rows[] = {
     {HEADS(2, 48, BLOCK), .n_saved = INPUTS + NORM, .lengths = {1, 1, 1}, .positions = {5, 63, 64},
@@ -651,6 +661,7 @@ static void test_behind(void **state)
 {
     (void)state;
     run_rows(behind_rows, sizeof behind_rows / sizeof *behind_rows, "10");
+    run_rows(turns_rows, sizeof turns_rows / sizeof *turns_rows, "3");
     run_rows_in((size_t)96 << 20, far_behind_rows, sizeof far_behind_rows / sizeof *far_behind_rows,
                 "132");
 }
@@ -669,6 +680,7 @@ static void test_slow_warps(void **state)
     }
     setenv("QRN_EMULATED_SLOW_WARP", "9", 1); /* which norms, where there are more */
     run_rows(behind_rows, sizeof behind_rows / sizeof *behind_rows, "10");
+    run_rows(turns_rows, sizeof turns_rows / sizeof *turns_rows, "3");
     unsetenv("QRN_EMULATED_SLOW_WARP");
 }
 

@@ -215,12 +215,16 @@ struct decode_normer {
     }
     __device__ void work() const
     {
+        unsigned phases = 0; /* a bit an item: columns come out of those alone that are a token's */
         for (int i = 0;; i++) {
-            const int at = i % ITEMS, parity = i / ITEMS & 1;
-            qrn_barrier_wait(&z.item_full[at], parity);
+            const int at = i % ITEMS;
+            qrn_barrier_wait(&z.item_full[at], i / ITEMS & 1);
             const decode_item &t = z.item[at];
             if (t.kind == NO_MORE) return;
-            if (t.kind == ONE_TOKEN) head(t, z.out[at], &z.out_there[at], parity);
+            if (t.kind == ONE_TOKEN) {
+                head(t, z.out[at], &z.out_there[at], phases >> at & 1);
+                phases ^= 1u << at;
+            }
             qrn_barrier_arrive_warp(&z.item_empty[at]);
         }
     }
