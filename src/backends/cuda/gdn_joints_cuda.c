@@ -76,7 +76,7 @@ static bool chunk_matches(const struct run_of *r)
            qrn_same_view(&a->position, &r->conv->position);
 }
 
-/* Whether each sequence has a token at most. */
+/* Whether there are no more tokens than sequences, which mostly have one each. */
 static bool are_tokens(const struct qrn_ssm_conv_history_args *conv)
 {
     return conv->out.shape[0] <= conv->position.shape[0];

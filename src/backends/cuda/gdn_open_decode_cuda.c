@@ -12,7 +12,7 @@ enum {
     D = 128,
     BYTES = QRN_GDN_DECODE_BYTES,
     FEW_AT_ONCE =
-        2, /* blocks of gdn_open_few of a multiprocessor, which has room for three: then heads are better apart */
+        2, /* blocks of gdn_open_few of a multiprocessor; three have room, but take longer */
     FEW_SLICES = 4,
     AT_ONCE = 2 /* the same of gdn_open_decode: one works while the other waits */
 };

@@ -17,7 +17,7 @@
 #include "backends/cuda/device/gdn_open_edge.cuh"
 
 template <class Norm> struct decode_worker {
-    enum { NORMS = gdn_norms<Norm>::THEM };
+    static const bool NORMS = gdn_has_norm<Norm>;
 
     const qrn_gdn_open_chunk_params &p;
     const Norm &norm;
@@ -258,7 +258,7 @@ static __device__ __noinline__ void decode_other(const qrn_gdn_open_chunk_params
 template <class Norm>
 static __device__ __forceinline__ void decode(const qrn_gdn_open_chunk_params &p, const Norm &norm)
 {
-    constexpr bool norms = gdn_norms<Norm>::THEM;
+    constexpr bool norms = gdn_has_norm<Norm>;
     QRN_DYNAMIC_SHARED(char, shared);
     decode_shared &z = *(decode_shared *)shared;
     decode_begin(z, WORKERS / 32 + norms);

@@ -69,7 +69,7 @@ static __device__ __forceinline__ void head_load2_below(float2 &x, const float *
 }
 
 template <class Norm> struct head_block {
-    enum { NORMS = gdn_norms<Norm>::THEM };
+    static const bool NORMS = gdn_has_norm<Norm>;
 
     const qrn_gdn_open_chunk_params &p;
     const Norm &norm;
@@ -390,7 +390,7 @@ template <class Norm> static __device__ __forceinline__ void head(const qrn_gdn_
     } else if (x.kind == OTHER) {
         const gdn_token_head l = x.l; /* others have its place */
         head_other(p, shared);
-        if constexpr (gdn_norms<Norm>::THEM) {
+        if constexpr (gdn_has_norm<Norm>) {
             __syncthreads();
             gdn_norm_others(norm, l.begin, l.n, l.h, 1);
         }
