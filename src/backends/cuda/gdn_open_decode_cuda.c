@@ -11,8 +11,7 @@ QRN_CUDA_IMAGE(gdn_open_head_sm90a);
 enum {
     D = 128,
     BYTES = QRN_GDN_DECODE_BYTES,
-    FEW_AT_ONCE =
-        2, /* blocks of gdn_open_few of a multiprocessor; three have room, but take longer */
+    FEW_AT_ONCE = 2, /* blocks of gdn_open_few; three have room, but take longer */
     FEW_SLICES = 4,
     AT_ONCE = 2 /* the same of gdn_open_decode: one works while the other waits */
 };
