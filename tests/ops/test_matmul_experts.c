@@ -30,17 +30,25 @@ static void run(struct qrn_device *dev, const struct qrn_matmul_id_args *a, cons
     if (qrn_kernel_run(dev, kernel_of(dev), a, &err) != QRN_OK) fail_msg("%s: %s", what, err.text);
 }
 
-/* So many slots of each expert, in no order; the last number: of none.  Experts lie `apart` numbers from each other, 0: one;
- * those between have no slots. */
+/* So many slots of each expert, in no order; the last number: of none.  Experts lie side by side, or two and two `apart`
+ * numbers from each other: those between have no slots. */
 enum { EXPERTS = 6 };
 struct counts {
     int64_t of[EXPERTS + 1];
-    int32_t apart;
+    int32_t apart; /* 0: side by side */
 };
 
-static int32_t apart(const struct counts *counts)
+static int32_t n_experts(const struct counts *counts)
 {
-    return counts->apart ? counts->apart : 1;
+    return counts->apart ? EXPERTS / 2 * counts->apart : EXPERTS;
+}
+
+/* The number of expert e; of others one that no expert has. */
+static int32_t number_of(const struct counts *counts, int32_t e)
+{
+    if (e < 0) return -1;
+    if (e >= EXPERTS) return n_experts(counts) + e - EXPERTS;
+    return counts->apart ? e / 2 * counts->apart + e % 2 : e;
 }
 
 static void fill_ids(struct rng *r, const struct counts *counts, struct qrn_tensor *ids)
@@ -49,7 +57,7 @@ static void fill_ids(struct rng *r, const struct counts *counts, struct qrn_tens
     int64_t n = 0;
     for (int e = 0; e <= EXPERTS; e++)
         for (int64_t i = 0; i < counts->of[e]; i++)
-            id[n++] = apart(counts) * (e < EXPERTS ? e : i % 2 ? -1 : EXPERTS + 3);
+            id[n++] = number_of(counts, e < EXPERTS ? e : i % 2 ? -1 : EXPERTS + 3);
     assert_int_equal(n, qrn_tensor_n_elements(ids));
     for (int64_t i = n - 1; i > 0; i--) {
         const int64_t j = rng_below(r, i + 1);
@@ -84,12 +92,12 @@ static void check_distances(const struct weights *w, const struct qrn_matmul_id_
             const bool is_none = e < 0 || e >= EXPERTS;
             if (!is_none) {
                 const struct qrn_weight_row from =
-                    qrn_weight_row(&w->w, &w->scales, &w->biases, 0, apart(counts) * e, i);
+                    qrn_weight_row(&w->w, &w->scales, &w->biases, 0, number_of(counts, e), i);
                 qrn_weight_decode(&from, 0, k, values);
             }
             for (int64_t j = 0; j < k; j++) rounded[j] = matmul_rounded(values[j]);
             for (int64_t s = 0; s < n_slots; s++) {
-                if (((const int32_t *)a->ids.data)[s] != apart(counts) * e) continue;
+                if (((const int32_t *)a->ids.data)[s] != number_of(counts, e)) continue;
                 const float got = ((const float *)a->out.data)[s * n + i],
                             *x = (const float *)a->x.data + s / each * k;
                 if (is_none) {
@@ -148,8 +156,8 @@ static void check(struct qrn_device *dev, enum qrn_dtype dtype, const struct cou
     int64_t n_slots = 0;
     for (int e = 0; e <= EXPERTS; e++) n_slots += counts->of[e];
     const struct weights w =
-        random_weights(&m, &r, weight_type_of(dtype), 3,
-                       (const int64_t[]){EXPERTS * apart(counts), n, k}, group, scales_type);
+        random_weights(&m, &r, weight_type_of(dtype), 3, (const int64_t[]){n_experts(counts), n, k},
+                       group, scales_type);
     struct qrn_matmul_id_args a = {
         .w = pack_weights(&m, dev, &w, QRN_ACT_Q8),
         .x = mem_filled(&m, &r, 1.0, 3, (const int64_t[]){n_slots / top_k, n_x, k}),
@@ -206,8 +214,8 @@ static void test_widths(void **state)
 static void test_many_experts(void **state)
 {
     (void)state;
-    static const struct counts far = {{5, 140, 0, 33, 1, 70, 7}, 43},
-                               farther = {{1, 2, 100, 0, 65, 0, 0}, 120};
+    static const struct counts far = {{5, 7, 140, 130, 1, 70, 7}, 86},
+                               farther = {{1, 2, 100, 0, 64, 65, 0}, 200};
     struct qrn_device *dev = device();
     check(dev, QRN_Q4_0, &far, 8, 1, 40, 64, 32, QRN_F32);
     check(dev, QRN_Q8_0, &farther, 8, 8, 33, 32, 32, QRN_F32);
