@@ -21,10 +21,12 @@ INLINE bool has_few_sums(const struct matmul_form f, const int n_rows)
     return n_rows > 1 && (f.sub == SUB_SCALE_MIN || bias_of(f));
 }
 
+/* A row of seven is there twice. */
 INLINE void few_sums(const struct matmul_form f, const struct matmul_tile *t, const int run, struct few_sums *out)
 {
-    for (int r = 0; r < t->n_rows; r++) {
-        const struct qrn_q8_act *x = t->x[r];
+    const int n_rows = t->n_rows == 7 ? 8 : t->n_rows;
+    for (int r = 0; r < n_rows; r++) {
+        const struct qrn_q8_act *x = t->x[r < t->n_rows ? r : t->n_rows - 1];
         for (int64_t b = 0; b < t->k / 32; b += 4, x++) {
             const __m128i halves = _mm_loadu_si128((const void *)x->sum);
             __m128i sums = _mm_madd_epi16(halves, _mm_set1_epi16(1));
@@ -164,9 +166,10 @@ INLINE void add_run(const struct matmul_form f, struct place *at, const struct q
     }
 }
 
-/* One group against n_rows rows, r0 and on, of the tile; heads of `blocks` blocks. */
+/* One group against n_rows rows, r0 and on, of the tile, of which `there` are there, or repeated: weights are read and unpacked
+ * once for all.  Heads of `blocks` blocks. */
 INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t, const struct few_sums *sums,
-                         const char *w, int64_t i_group, int r0, const int blocks, const int n_rows)
+                         const char *w, int64_t i_group, int r0, const int blocks, const int n_rows, const int there)
 {
     const int64_t n = t->n - i_group * IMAGE_ROWS, n_blocks = t->k / 32;
     const __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1u);
@@ -176,9 +179,10 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
     const struct qrn_q8_act *x[MAX_TILE_ROWS];
     __m512 acc[MAX_TILE_ROWS];
     for (int r = 0; r < n_rows; r++) {
-        x[r] = t->x[r0 + r];
+        const int from = r0 + (r < there ? r : there - 1);
+        x[r] = t->x[from];
         acc[r] = t->begin ? _mm512_setzero_ps()
-                          : _mm512_maskz_loadu_ps(mask, t->out[r0 + r] + i_group * IMAGE_ROWS);
+                          : _mm512_maskz_loadu_ps(mask, t->out[from] + i_group * IMAGE_ROWS);
     }
     for (int64_t b = 0; b < n_blocks; b += 4) {
         __m512 p[MAX_TILE_ROWS];
@@ -191,12 +195,12 @@ INLINE void product_rows(const struct matmul_form f, const struct matmul_tile *t
         for (int r = 0; r < n_rows; r++, x[r - 1]++)
             acc[r] = _mm512_fmadd_ps(p[r], _mm512_set1_ps(x[r]->d), acc[r]);
     }
-    for (int r = 0; r < n_rows; r++)
+    for (int r = 0; r < n_rows && r < there; r++)
         _mm512_mask_storeu_ps(t->out[r0 + r] + i_group * IMAGE_ROWS, mask, acc[r]);
 }
 
-/* The usual types have tiles of 8, 4, 2 rows and 1; the others, to keep the object small, of 4 and
- * 1. */
+/* The usual types have tiles of 8, 4, 2 rows and 1, and one of 8 for seven, which three would unpack weights for; the others, to
+ * keep the object small, of 4 and 1. */
 INLINE void product_of(const struct matmul_form f, const struct matmul_tile *t, const int blocks)
 {
     const bool usual = f.bits == 4 || f.bits == 6 || f.bits == 8;
@@ -206,11 +210,11 @@ INLINE void product_of(const struct matmul_form f, const struct matmul_tile *t, 
         const char *w = t->w + (size_t)g * t->group_bytes;
         int r = 0;
         if (usual)
-            for (; r + 8 <= t->n_rows; r += 8) product_rows(f, t, &sums, w, g, r, blocks, 8);
-        for (; r + 4 <= t->n_rows; r += 4) product_rows(f, t, &sums, w, g, r, blocks, 4);
+            for (; r + 7 <= t->n_rows; r += 8) product_rows(f, t, &sums, w, g, r, blocks, 8, t->n_rows - r);
+        for (; r + 4 <= t->n_rows; r += 4) product_rows(f, t, &sums, w, g, r, blocks, 4, 4);
         if (usual)
-            for (; r + 2 <= t->n_rows; r += 2) product_rows(f, t, &sums, w, g, r, blocks, 2);
-        for (; r < t->n_rows; r++) product_rows(f, t, &sums, w, g, r, blocks, 1);
+            for (; r + 2 <= t->n_rows; r += 2) product_rows(f, t, &sums, w, g, r, blocks, 2, 2);
+        for (; r < t->n_rows; r++) product_rows(f, t, &sums, w, g, r, blocks, 1, 1);
     }
 }
 
