@@ -99,6 +99,7 @@ static bool takes(const struct qrn_matmul_params *p, bool ok)
     if (!ok || !p->w.packed || p->acts != QRN_ACTS_Q8 || p->w.k <= 0) return false;
     if (p->ids ? p->n_slots > MOST_SLOTS : p->most_rows > MOST_ROWS) return false;
     if (!p->ids && p->n_matrices != 1) return false;
+    /* Tiles of two products, or of rows one by one. */
     return groups_of(p) <= INT32_MAX / (2 * MOST_SLOTS) / panels_of(p) && find_cut(p, 0, &cut);
 }
 

@@ -47,8 +47,8 @@ static __device__ __forceinline__ void gates_of_rows(const qrn_gdn_product_input
     const float x = gdn_gate_dot<16>(p.rows, t, row);
     gdn_store_gate_row(p.rows, t, row, x);
     if (qrn_lane()) return;
-    if (is_g) g.g[t * g.g_stride + h] = gdn_gate(g.a_scale[h], g.dt_bias[h], x);
-    else g.beta[t * g.beta_stride + h] = qrn_sigmoid(x);
+    if (is_g) gdn_store_g(g, t, h, x);
+    else gdn_store_beta(g, t, h, x);
 }
 
 QRN_DEVICE_FUNCTION_EARLY(qrn_gdn_product_inputs, 128, 3, qrn_gdn_product_inputs_params)
