@@ -8,8 +8,8 @@
 
 /* In place of a norm's parameters: there is none. */
 struct gdn_no_norm {};
-template <class Norm> constexpr bool gdn_has_norm = true;
-template <> constexpr bool gdn_has_norm<gdn_no_norm> = false;
+template <class Norm> inline constexpr bool gdn_has_norm = true;
+template <> inline constexpr bool gdn_has_norm<gdn_no_norm> = false;
 
 static __device__ __forceinline__ norm_row gdn_row_to_norm(const qrn_rms_norm_params &p, int64_t t, int h)
 {
