@@ -66,15 +66,15 @@ static void check_kernel(struct qrn_device *const devs[3], const char *kernel,
             return;
         }
     }
-    static const int64_t some[] = {34, 64, 300, 560}; /* 560: walked in two parts */
+    static const int64_t some[] = {34, 67, 300, 560}; /* 560: walked in two parts */
     /* Portable C has no tiles: fewer numbers of rows, as where all is slow. */
     const bool slow = SANITIZED || strstr(kernel, "generic") != NULL;
     for (int64_t i = 0; i < 33 + 4; i++) {
         const int64_t n_rows = i < 33 ? i + 1 : some[i - 33];
         if (n_rows > all->x.shape[0]) break;
-        if (slow && n_rows != 2 && n_rows != 9 && n_rows != 33 && n_rows < 300) continue;
+        if (slow && n_rows != 2 && n_rows != 9 && n_rows < 67) continue;
         for (int threads = 0; threads < 3; threads++) {
-            if (threads != i % 3 && (n_rows != 33 || slow)) continue;
+            if (threads != i % 3 && ((n_rows != 33 && n_rows != 67) || slow)) continue;
             for (int layout = 0; layout < 2; layout++) {
                 a = layout ? *packed : *all;
                 if (!a.w.n_dims || (layout && !rows)) continue;
@@ -142,12 +142,12 @@ static void test_types(void **state)
     for (size_t t = 0; t < N_WEIGHT_TYPES; t++)
         for (int q8 = 0; q8 < 2; q8++) {
             if (q8 && !qrn_has_integer_form(weight_types[t].dtype)) continue;
-            check_type(d, t, q8, 34, 75, 768, 64, QRN_BF16);
+            check_type(d, t, q8, 67, 75, 768, 64, QRN_BF16);
             if (qrn_dtype_info(weight_types[t].dtype)->block_elements <= 32)
-                check_type(d, t, q8, 34, 17, 480, 32, QRN_F32); /* the last block of x is short */
+                check_type(d, t, q8, 67, 17, 480, 32, QRN_F32); /* the last block of x is short */
             if (qrn_is_mlx(weight_types[t].dtype)) {
-                check_type(d, t, q8, 25, 17, 960, 64, QRN_F32);
-                check_type(d, t, q8, 9, 17, 1280, 128, QRN_F16);
+                check_type(d, t, q8, 67, 17, 960, 64, QRN_F32);
+                check_type(d, t, q8, 67, 17, 1280, 128, QRN_F16);
             }
         }
     close_all(d);

@@ -14,7 +14,7 @@ static const struct {
     {1, 1, 1, 16, 256, false, "smallest"},
     {1, 4, 9, 37, 512, false, "decode"},
     {1, 4, 9, 37, 512, true, "decode, down projection"},
-    {70, 3, 4, 21, 256, false, "many rows an expert"},
+    {100, 3, 4, 21, 256, false, "many rows an expert"},
     {33, 2, 40, 19, 256, true, "experts without rows"},
     {0, 2, 3, 16, 256, false, "no tokens"},
     {5, 0, 3, 16, 256, false, "no experts chosen"},

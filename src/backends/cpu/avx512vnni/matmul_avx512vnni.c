@@ -5,8 +5,16 @@
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 #include "backends/cpu/avx512vnni/matmul_tiles_avx512vnni.h"
 
-/* Fewer rows of one matrix are not worth unpacking its weights for; columns that they meet at once. */
-enum { MANY_ROWS = 24, FEW_K = 16384 };
+/* Columns that few rows meet at once. */
+enum { FEW_K = 16384 };
+
+/* Fewer rows of one matrix are not worth unpacking its weights for: eight at a time unpack them faster than these would fill
+ * panels. */
+static int many_rows(enum qrn_dtype type)
+{
+    const struct matmul_form *f = qrn_matmul_form(type);
+    return f->bits == 4 && !matmul_has_halves(f) ? 64 : 48;
+}
 
 /* What several rows of x add to sums of codes beside them, made once for all groups that they meet: of each block, or
  * half of one, if these have small integers of their own, or run of them, if there are none, -bias times its sum; or of
@@ -275,7 +283,8 @@ static void lay_out(const struct drive *d, int64_t i, int64_t r)
 
 struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)
 {
-    const bool many = j->most_rows >= MANY_ROWS;
+    const int least = many_rows(j->w->dtype);
+    const bool many = j->most_rows >= least;
     return (struct matmul_unit){
         .tile_rows = 8,
         .chunk_groups = 8,
@@ -285,7 +294,7 @@ struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)
         .round = q8_act_512,
         .product = products[j->w->dtype],
         .many = many ? manys[j->w->dtype] : NULL,
-        .many_rows = MANY_ROWS,
+        .many_rows = least,
         .many_groups = many ? PANEL_GROUPS : 0,
         .many_step = MOST_ROWS,
         .many_k = many ? PANEL_K : 0,
