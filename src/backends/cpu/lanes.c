@@ -8,6 +8,7 @@
  * safe: when the own lane is past such a step, each lane has met it on a thread of its own. */
 #include "backends/cpu/lanes.h"
 
+#include "backends/cpu/joints.h"
 #include "base/float_mode.h"
 #include "base/memory.h"
 
@@ -122,6 +123,11 @@ static size_t run_step(struct qrn_cpu_lanes *l, int i, size_t s)
                                 .features = l->features,
                                 .near = l->near};
     if (!data_is_good(l, i, step)) return l->n_steps;
+    const struct qrn_cpu_joint *joint = qrn_cpu_joint_of(step, l->n_steps - s, l->n);
+    if (joint) {
+        joint->run(&lane, step->args, step[1].args);
+        return s + 2;
+    }
     step->kernel->run(&lane, step->args);
     return s + 1;
 }

@@ -26,6 +26,8 @@ struct drive {
     int64_t n_panels;
     char *own; /* this lane's memory */
     int64_t mlx_group;
+    const struct qrn_tensor
+        *middle; /* what silu_mul makes of finished sums, in place of out; NULL: nothing */
 };
 
 /* The panel that row r of matrix i begins, columns k0 and on; the next one lies behind it. */
@@ -263,6 +265,49 @@ static inline void drive_products(const struct qrn_cpu_lane *lane, const struct 
     }
 }
 
+/* Groups of gates that one turn has, with those of their ups: whole blocks of what the middle may be rounded to. */
+enum { PAIRS_TURN = QRN_Q8_ACT_BLOCK / IMAGE_ROWS };
+
+/* One turn, gates from group g on: all rows, or as many as the unit takes at once; next: of the lane's turns, taken with the last
+ * columns. */
+static inline void drive_pairs_turn(const struct qrn_cpu_lane *lane, const struct drive *d,
+                                    int64_t g, int64_t *next)
+{
+    const struct matmul_job *j = d->j;
+    const struct matmul_unit *u = d->u;
+    const int64_t n_pairs = j->n / 2 / IMAGE_ROWS,
+                  row_step = drive_row_step(j->most_rows, u->many_step);
+    for (int64_t r = 0; r < j->most_rows; r += row_step)
+        for (int64_t k0 = 0; k0 < j->k; k0 += u->many_k) {
+            struct matmul_tile t = {
+                .n_groups = 2 * PAIRS_TURN,
+                .n = 2 * PAIRS_TURN * IMAGE_ROWS,
+                .k = j->k - k0 < u->many_k ? j->k - k0 : u->many_k,
+                .mlx_blocks = d->mlx_group / 32,
+                .begin = k0 == 0,
+                .ahead = drive_ahead(j, j->most_rows),
+            };
+            if (k0 + t.k < j->k) {
+                t.next_w = drive_image(d, 0, g, k0 + t.k);
+            } else if (r + row_step >= j->most_rows) {
+                *next = qrn_cpu_take(lane) * PAIRS_TURN;
+                t.next_w = *next < n_pairs ? drive_image(d, 0, *next, 0) : NULL;
+            }
+            drive_weights(d, 0, g, k0, true, &t);
+            t.skip = (size_t)(n_pairs - PAIRS_TURN) * t.group_bytes;
+            u->many(d, 0, g, r, j->most_rows - r < row_step ? j->most_rows - r : row_step, k0, &t,
+                    d->own + drive_lane_bytes(j, u));
+        }
+}
+
+/* A product whose first half of outputs are gates and whose second ups. */
+static inline void drive_pairs(const struct qrn_cpu_lane *lane, const struct drive *d)
+{
+    const int64_t n_pairs = d->j->n / 2 / IMAGE_ROWS;
+    for (int64_t g = qrn_cpu_take(lane) * PAIRS_TURN, next = n_pairs; g < n_pairs; g = next)
+        drive_pairs_turn(lane, d, g, &next);
+}
+
 static inline void drive_round(const struct qrn_cpu_lane *lane, const struct matmul_job *j,
                                const struct matmul_unit *u, struct qrn_q8_act *acts)
 {
@@ -278,8 +323,9 @@ static inline void drive_round(const struct qrn_cpu_lane *lane, const struct mat
     }
 }
 
+/* middle: as of struct drive. */
 static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job *j,
-                             const struct matmul_unit *u)
+                             const struct matmul_unit *u, const struct qrn_tensor *middle)
 {
     char *at = lane->scratch;
     j->streams = lane->features & QRN_CPU_STREAMS;
@@ -300,6 +346,7 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
         .mlx_group = j->packed                   ? image_mlx_group(j->w)
                      : j->scales->n_dims && j->k ? qrn_mlx_group(j->w, j->scales)
                                                  : 32,
+        .middle = middle,
     };
     if (j->ids && lane->i == 0) matmul_sort_slots(j);
     if (round) drive_round(lane, j, u, acts);
@@ -322,7 +369,7 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
         if (share.n > 1) qrn_cpu_lane_wait(lane);
     }
     if (u->enter) u->enter();
-    drive_products(&share, &d);
+    (middle ? drive_pairs : drive_products)(&share, &d);
     if (u->leave) u->leave();
 }
 
@@ -352,7 +399,7 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
     {                                                            \
         struct matmul_job j = op_##_job(args);                   \
         const struct matmul_unit u = unit(&j);                   \
-        drive_run(lane, &j, &u);                                 \
+        drive_run(lane, &j, &u, NULL);                           \
     }                                                            \
     static bool op_##_supports(const void *args)                 \
     {                                                            \

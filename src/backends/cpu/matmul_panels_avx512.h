@@ -178,7 +178,8 @@ enum { STREAMED_BYTES = 4 << 20 };
  * group's weights, of those that come next, bytes w_from to w_end - 1. */
 struct panel_ahead {
     const char *x, *w;
-    size_t group_bytes, w_from, w_end;
+    const struct matmul_tile *tile; /* where groups lie */
+    size_t w_from, w_end;
 };
 
 /* Panels that meet groups: n_blocks blocks, `run` of them under one head; the sums of panel p with
@@ -207,8 +208,10 @@ INLINE void panel_ask(const struct matmul_form f, const struct panel_job *j, int
     if (part >= ASKED_PARTS) return;
     for (size_t at = 0; at < each && a->x; at += 64)
         _mm_prefetch(a->x + (size_t)(c * ASKED_PARTS + part) * each + at, _MM_HINT_T1);
-    for (size_t at = a->w_from; at < a->w_end && part == 0; at += 64)
-        _mm_prefetch(a->w + (size_t)c * a->group_bytes + at, _MM_HINT_T1);
+    if (part == 0 && a->w_from < a->w_end) {
+        const char *w = matmul_group(a->tile, a->w, c);
+        for (size_t at = a->w_from; at < a->w_end; at += 64) _mm_prefetch(w + at, _MM_HINT_T1);
+    }
     for (int r = 0; r < ASKED_ROWS && j->end && !j->stream; r++)
         __builtin_prefetch(j->out[ASKED_ROWS * part + r] + c * IMAGE_ROWS, 1);
 }
@@ -248,22 +251,26 @@ INLINE void panel_ask_weights(struct panel_ahead *a, const struct matmul_tile *t
 {
     const size_t each = (bytes / n_parts / 64 + 1) * 64, from = part * each;
     a->w = t->next_w;
-    a->group_bytes = t->group_bytes;
+    a->tile = t;
     a->w_from = from;
     a->w_end = from + each < bytes ? from + each : bytes;
 }
 
+/* silu_mul of a job's finished sums, whose first half are gates and whose second ups, rows r0 and on: to middle, from its group g
+ * on. */
+typedef void panel_middle(const struct panel_job *job, const struct qrn_tensor *middle, int64_t r0,
+                          int64_t g);
+
 /* A walk with as many blocks under a head. */
 INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, panel_codes codes,
-                          panel_product product, const struct drive *d, int64_t i, int64_t g,
-                          int64_t r, int64_t n_rows, int64_t k0, const struct matmul_tile *t,
-                          struct panels *own)
+                          panel_product product, panel_middle silu, const struct drive *d,
+                          int64_t i, int64_t g, int64_t r, int64_t n_rows, int64_t k0,
+                          const struct matmul_tile *t, struct panels *own)
 {
     const int n_panels = (int)((n_rows + PANEL_ROWS - 1) / PANEL_ROWS);
     for (int c = 0; c < t->n_groups; c++)
-        panel_unpack(f, t->w + (size_t)c * t->group_bytes, t->k, blocks, t->ahead, codes,
-                     &own->w[c]);
-    const bool end = k0 + t->k == d->j->k;
+        panel_unpack(f, matmul_group(t, t->w, c), t->k, blocks, t->ahead, codes, &own->w[c]);
+    const bool last = k0 + t->k == d->j->k, end = last && !d->middle;
     const bool stream = d->j->n * matmul_n_rows(d->j, i) >= STREAMED_BYTES / (int)sizeof(float);
     for (int p = 0; p < n_panels; p += N_PANELS) {
         const int64_t r0 = r + p * PANEL_ROWS, left = n_rows - p * PANEL_ROWS;
@@ -289,23 +296,24 @@ INLINE void panel_walk_of(const struct matmul_form f, const int64_t blocks, pane
         job.stream = end && stream && panel_streams(&job);
         product(f, &job, blocks < 4 ? (int)blocks : 4);
         if (job.stream) _mm_sfence();
+        if (last && d->middle) silu(&job, d->middle, r0, g);
     }
 }
 
 /* matmul_unit's many. */
 INLINE void panel_walk(const struct matmul_form f, panel_codes codes, panel_product product,
-                       const struct drive *d, int64_t i, int64_t g, int64_t r, int64_t n_rows,
-                       int64_t k0, const struct matmul_tile *t, char *memory)
+                       panel_middle silu, const struct drive *d, int64_t i, int64_t g, int64_t r,
+                       int64_t n_rows, int64_t k0, const struct matmul_tile *t, char *memory)
 {
     struct panels *own = (struct panels *)(void *)memory;
     if (f.blocks)
-        panel_walk_of(f, f.blocks, codes, product, d, i, g, r, n_rows, k0, t, own);
+        panel_walk_of(f, f.blocks, codes, product, silu, d, i, g, r, n_rows, k0, t, own);
     else if (t->mlx_blocks == 1)
-        panel_walk_of(f, 1, codes, product, d, i, g, r, n_rows, k0, t, own);
+        panel_walk_of(f, 1, codes, product, silu, d, i, g, r, n_rows, k0, t, own);
     else if (t->mlx_blocks == 2)
-        panel_walk_of(f, 2, codes, product, d, i, g, r, n_rows, k0, t, own);
+        panel_walk_of(f, 2, codes, product, silu, d, i, g, r, n_rows, k0, t, own);
     else
-        panel_walk_of(f, 4, codes, product, d, i, g, r, n_rows, k0, t, own);
+        panel_walk_of(f, 4, codes, product, silu, d, i, g, r, n_rows, k0, t, own);
 }
 
 #endif

@@ -20,6 +20,7 @@ enum { AHEAD_BYTES = 4096, FAR_BYTES = 16384, DEEP_BYTES = 6144 };
 struct matmul_tile {
     const char *w;      /* image of the first group, at the first column */
     size_t group_bytes; /* from one group to the next */
+    size_t skip;        /* the second half of the groups lies so much further on; 0: it goes on */
     int n_groups;
     int64_t n;          /* outputs: at most 16 * n_groups */
     int64_t k;          /* columns */
@@ -32,6 +33,12 @@ struct matmul_tile {
     const void *x[MAX_TILE_ROWS]; /* floats, or struct qrn_q8_act, at the first column */
     float *out[MAX_TILE_ROWS];
 };
+
+/* Where group c is, of t's own or of those that come next: w is the first. */
+static inline const char *matmul_group(const struct matmul_tile *t, const char *w, int c)
+{
+    return w + (size_t)c * t->group_bytes + (c < t->n_groups / 2 ? 0 : t->skip);
+}
 
 /* Whether a tile's weights are to be asked for; a processor may look far enough by itself. */
 static inline bool matmul_tile_asks(const struct matmul_tile *t)

@@ -9,6 +9,8 @@
 enum { PANEL_ROWS = 16, PANEL_K = 256, N_PANELS = 4, PANEL_GROUPS = 24, N_PLANES = 2, ASK_WEIGHTS = 0 };
 
 #include "backends/cpu/amx/matmul_codes_amx.h"
+#include "backends/cpu/avx512/panel_silu_avx512.h"
+#include "backends/cpu/matmul_silu.h"
 #include "backends/cpu/unroll.h"
 
 /* Fewer rows of one matrix are not worth unpacking its weights for. */
@@ -294,7 +296,7 @@ INLINE void product_tiles(const struct matmul_form f, const struct panel_job *j,
                             int64_t n_rows, int64_t k0, const struct matmul_tile *t, char *own) \
     {                                                                                           \
         const struct matmul_form f = {bits, blocks, head, sub, offset, levels};                 \
-        panel_walk(f, tile_codes, product_tiles, d, i, g, r, n_rows, k0, t, own);               \
+        panel_walk(f, tile_codes, product_tiles, panel_silu, d, i, g, r, n_rows, k0, t, own);   \
     }
 MATMUL_FORMS(X)
 #undef X
@@ -374,3 +376,4 @@ static const char serves[] =
 
 MATMUL_KERNEL(matmul, amx_q8, QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI | QRN_CPU_AMX_INT8);
 MATMUL_KERNEL(matmul_id, amx_q8, QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI | QRN_CPU_AMX_INT8);
+MATMUL_SILU_JOINT(amx_q8);

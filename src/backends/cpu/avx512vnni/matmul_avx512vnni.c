@@ -4,6 +4,8 @@
 #include "backends/cpu/avx512/q8_act_avx512.h"
 #include "backends/cpu/avx512vnni/matmul_avx512vnni.h"
 #include "backends/cpu/avx512vnni/matmul_tiles_avx512vnni.h"
+#include "backends/cpu/avx512/panel_silu_avx512.h"
+#include "backends/cpu/matmul_silu.h"
 
 /* Columns that few rows meet at once. */
 enum { FEW_K = 16384 };
@@ -251,7 +253,7 @@ MATMUL_FORMS(X)
                             int64_t n_rows, int64_t k0, const struct matmul_tile *t, char *own) \
     {                                                                                           \
         const struct matmul_form f = {bits, blocks, head, sub, offset, levels};                 \
-        panel_walk(f, bias_codes, panel_tiles, d, i, g, r, n_rows, k0, t, own);                 \
+        panel_walk(f, bias_codes, panel_tiles, panel_silu, d, i, g, r, n_rows, k0, t, own);     \
     }
 MATMUL_FORMS(X)
 #undef X
@@ -320,3 +322,4 @@ static const char serves[] =
 
 MATMUL_KERNEL(matmul, avx512vnni, QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI);
 MATMUL_KERNEL(matmul_id, avx512vnni, QRN_CPU_AVX512 | QRN_CPU_AVX512_VNNI);
+MATMUL_SILU_JOINT(avx512vnni);
