@@ -11,11 +11,11 @@
 enum { FEW_K = 16384 };
 
 /* Fewer rows of one matrix are not worth unpacking its weights for: eight at a time unpack them faster than these would fill
- * panels. */
-static int many_rows(enum qrn_dtype type)
+ * panels.  Experts, whose weights nobody has read just before, are worth it earlier. */
+static int many_rows(const struct matmul_job *j)
 {
-    const struct matmul_form *f = qrn_matmul_form(type);
-    return f->bits == 4 && !matmul_has_halves(f) ? 64 : 48;
+    const struct matmul_form *f = qrn_matmul_form(j->w->dtype);
+    return j->ids ? 24 : f->bits == 4 && !matmul_has_halves(f) ? 64 : 48;
 }
 
 /* What several rows of x add to sums of codes beside them, made once for all groups that they meet: of each block, or
@@ -285,7 +285,7 @@ static void lay_out(const struct drive *d, int64_t i, int64_t r)
 
 struct matmul_unit qrn_matmul_unit_avx512vnni(const struct matmul_job *j)
 {
-    const int least = many_rows(j->w->dtype);
+    const int least = many_rows(j);
     const bool many = j->most_rows >= least;
     return (struct matmul_unit){
         .tile_rows = 8,
