@@ -9,7 +9,7 @@
 #include "core/overlap.h"
 
 /* So many turns for each lane leave none waiting long at the end. */
-enum { PAIRS_TURNS = 6 };
+enum { LEAST_TURNS = 6 };
 
 static inline bool silu_views_match(const struct qrn_tensor *out,
                                     const struct qrn_silu_mul_args *silu)
@@ -30,7 +30,7 @@ static inline bool silu_job_matches(const struct matmul_job *j, const struct mat
                                     writes = {.access = QRN_WRITES};
     return silu->drops_inputs && j->packed && j->n_matrices == 1 && j->k > 0 &&
            drive_many(j, u, 0) && silu_views_match(j->out, silu) &&
-           j->n / 2 >= (int64_t)QRN_Q8_ACT_BLOCK * PAIRS_TURNS * n_lanes &&
+           j->n / 2 >= (int64_t)QRN_Q8_ACT_BLOCK * LEAST_TURNS * n_lanes &&
            qrn_are_apart(&writes, &silu->out, &reads, j->x) &&
            qrn_are_apart(&writes, &silu->out, &opaque, j->w);
 }
