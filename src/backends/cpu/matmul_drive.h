@@ -369,7 +369,10 @@ static inline void drive_run(const struct qrn_cpu_lane *lane, struct matmul_job 
         if (share.n > 1) qrn_cpu_lane_wait(lane);
     }
     if (u->enter) u->enter();
-    (middle ? drive_pairs : drive_products)(&share, &d);
+    if (middle)
+        drive_pairs(&share, &d);
+    else
+        drive_products(&share, &d);
     if (u->leave) u->leave();
 }
 

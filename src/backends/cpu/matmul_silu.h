@@ -40,6 +40,8 @@ static inline bool silu_job_matches(const struct matmul_job *j, const struct mat
     extern const struct qrn_kernel qrn_cpu_silu_mul_avx512;                                        \
     static bool silu_matches(const void *first, const void *second, int n_lanes)                   \
     {                                                                                              \
+        if (matmul_dim(&((const struct qrn_matmul_args *)first)->x, 1) <= MAX_TILE_ROWS)           \
+            return false;                                                                          \
         const struct matmul_job j = matmul_job(first);                                             \
         const struct matmul_unit u = unit(&j);                                                     \
         return silu_job_matches(&j, &u, second, n_lanes);                                          \
